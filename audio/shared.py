@@ -1,0 +1,85 @@
+"""Waveforms that several processes read without copying.
+
+The samples live in an anonymous memory file (memfd). Other processes of the same user open it through
+`/proc/<owner>/fd/<n>`; the kernel frees it when the last user is gone, so a killed process leaks nothing and the size of
+`/dev/shm`, 64 MB in a default container, does not matter.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from audio.span import to_seconds
+
+Waveform = NDArray[np.float32]
+"""Mono float32 samples at 16 kHz, 1-D, in [-1, 1]."""
+
+_ITEM_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SharedWaveformRef:
+    """Where another process finds a waveform: small and picklable."""
+
+    path: str
+    samples: int
+
+    def open(self) -> Waveform:
+        """Map the waveform read-only into this process.
+
+        Raises:
+            FileNotFoundError: the owner has closed it, or is gone.
+        """
+        if self.samples == 0:
+            return np.empty(0, np.float32)
+        fd = os.open(self.path, os.O_RDONLY)
+        try:
+            view = mmap.mmap(fd, self.samples * _ITEM_BYTES, access=mmap.ACCESS_READ)
+        finally:
+            os.close(fd)
+        return np.frombuffer(view, np.float32, self.samples)
+
+
+class SharedWaveform:
+    """The owner's end: an anonymous memory file that a writer fills and readers map."""
+
+    def __init__(self) -> None:
+        self._fd = os.memfd_create("tinglu-waveform", os.MFD_CLOEXEC)
+        self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
+
+    @classmethod
+    def of(cls, waveform: Waveform) -> SharedWaveform:
+        """A shared copy of samples that already lie in this process."""
+        shared = cls()
+        with open(shared.path, "wb") as file:
+            file.write(np.ascontiguousarray(waveform, np.float32).data)
+        return shared
+
+    @property
+    def samples(self) -> int:
+        return os.fstat(self._fd).st_size // _ITEM_BYTES
+
+    @property
+    def duration(self) -> float:
+        """Seconds of sound written so far."""
+        return to_seconds(self.samples)
+
+    def ref(self) -> SharedWaveformRef:
+        return SharedWaveformRef(self.path, self.samples)
+
+    def close(self) -> None:
+        """Give the memory back once no other process maps it; calling it twice is harmless."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> SharedWaveform:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

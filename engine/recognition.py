@@ -1,0 +1,96 @@
+"""What every recogniser takes and returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, runtime_checkable
+
+from audio.span import Span
+from engine.stage import Stage
+
+FinishReason = Literal["stop", "length"]
+Task = Literal["transcribe", "translate"]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingOptions:
+    """How a request wants its segments decoded. `language` is an ISO 639 code, None to let the model find out."""
+
+    language: str | None = None
+    task: Task = "transcribe"
+    prompt: str = ""
+    hotwords: tuple[str, ...] = ()
+    itn: bool = True
+    temperature: float = 0.0
+    max_new_tokens: int | None = None
+    word_timestamps: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Recognition:
+    """One call on a recogniser: the segments of one waveform."""
+
+    spans: tuple[Span, ...]
+    options: DecodingOptions = DecodingOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A spelled word, or one CJK character; punctuation belongs to the word before it.
+
+    Times are seconds; `interpolated` marks a time that lies between aligned neighbours rather than on a measurement.
+    Words of a hypothesis, joined in order, give its text exactly: a word carries the space in front of it.
+    """
+
+    text: str
+    start: float
+    end: float
+    interpolated: bool = False
+
+    def shifted(self, seconds: float) -> Word:
+        return replace(self, start=self.start + seconds, end=self.end + seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """What a recogniser heard in one segment. Word times count from the beginning of the segment.
+
+    `words` is None where no times could be made. `language` is an ISO 639 code or None. `avg_logprob`, `no_speech_prob`
+    and `compression_ratio` are as OpenAI's Whisper defines them, None where the model does not give them.
+    """
+
+    index: int
+    text: str
+    words: tuple[Word, ...] | None = None
+    language: str | None = None
+    finish_reason: FinishReason = "stop"
+    tokens: tuple[int, ...] = ()
+    temperature: float = 0.0
+    avg_logprob: float | None = None
+    no_speech_prob: float | None = None
+    compression_ratio: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a loaded recogniser can do. `languages` are ISO 639 codes."""
+
+    model: str
+    max_segment_seconds: float
+    languages: tuple[str, ...]
+    word_timestamps: bool
+    hotwords: bool
+    translation: bool
+    detects_language: bool
+
+
+@runtime_checkable
+class Recognizer(Stage, Protocol):
+    """A stage that takes a `Recognition` and puts out one `Hypothesis` a segment, in the order they get ready.
+
+    `describe()` returns `{"capabilities": Capabilities}`.
+    """
+
+    @property
+    def capabilities(self) -> Capabilities: ...

@@ -1,0 +1,52 @@
+"""A stage: one kind of work on the device, gathered across requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from audio.shared import Waveform
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Something a stage finished for a call.
+
+    A call ends with the output whose `last` is true, or with one that carries an `error`.
+    """
+
+    call_id: int
+    value: Any = None
+    last: bool = True
+    error: Exception | None = None
+
+
+class Stage(Protocol):
+    """Work that needs the device. All methods are called from the one thread that owns the device."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Picklable facts for the app, read once the stage has loaded: capabilities, limits, names."""
+
+    def submit(self, call_id: int, waveform: Waveform, request: Any) -> None:
+        """Queue a call. Must be quick: the work belongs to `step`.
+
+        Raises:
+            ValueError: the request can never be served; the call ends with this error.
+        """
+
+    def cancel(self, call_id: int) -> None:
+        """Forget a call and free what it holds; unknown or finished ids are ignored."""
+
+    def step(self) -> Iterable[Output]:
+        """Do one bounded piece of work (aim at tens of milliseconds on a GPU) and return what it finished.
+
+        An error that concerns a single call is an `Output`; an exception means that the stage is broken for good.
+        """
+
+    @property
+    def busy(self) -> bool:
+        """Whether `step` has anything to do."""
+
+    def close(self) -> None:
+        """Free the device."""
