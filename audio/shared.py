@@ -1,8 +1,8 @@
 """Waveforms that several processes read without copying.
 
 The samples live in an anonymous memory file (memfd). Other processes of the same user open it through
-`/proc/<owner>/fd/<n>`; the kernel frees it when the last user is gone, so a killed process leaks nothing and the size of
-`/dev/shm`, 64 MB in a default container, does not matter.
+`/proc/<owner>/fd/<n>`; the kernel frees it when the last user is gone, so a killed process leaks nothing and the size
+of `/dev/shm`, 64 MB in a default container, does not matter.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from dataclasses import dataclass
+from typing import BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,25 +25,48 @@ _ITEM_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class SharedWaveformRef:
-    """Where another process finds a waveform: small and picklable."""
+    """Where another process finds a waveform: small and picklable.
+
+    The inode tells whether the path still leads there: the owner may have closed it and reused the number.
+    """
 
     path: str
+    inode: int
     samples: int
 
     def open(self) -> Waveform:
-        """Map the waveform read-only into this process.
+        """Map the waveform read-only into this process; the mapping outlives the owner.
 
         Raises:
             FileNotFoundError: the owner has closed it, or is gone.
         """
         if self.samples == 0:
             return np.empty(0, np.float32)
-        fd = os.open(self.path, os.O_RDONLY)
-        try:
-            view = mmap.mmap(fd, self.samples * _ITEM_BYTES, access=mmap.ACCESS_READ)
-        finally:
-            os.close(fd)
+        with self._file("rb") as file:
+            view = mmap.mmap(file.fileno(), self.samples * _ITEM_BYTES, access=mmap.ACCESS_READ)
         return np.frombuffer(view, np.float32, self.samples)
+
+    def writer(self) -> BinaryIO:
+        """Open the memory file for appending samples; `wanted` tells whether to go on.
+
+        Raises:
+            FileNotFoundError: the owner has closed it, or is gone.
+        """
+        return self._file("r+b")
+
+    def wanted(self) -> bool:
+        """Whether the owner still holds the waveform."""
+        try:
+            return os.stat(self.path).st_ino == self.inode
+        except FileNotFoundError:
+            return False
+
+    def _file(self, mode: Literal["rb", "r+b"]) -> BinaryIO:
+        file = open(self.path, mode)  # noqa: SIM115 - the caller closes it
+        if os.fstat(file.fileno()).st_ino != self.inode:
+            file.close()
+            raise FileNotFoundError(f"{self.path} is another file by now")
+        return file
 
 
 class SharedWaveform:
@@ -50,18 +74,18 @@ class SharedWaveform:
 
     def __init__(self) -> None:
         self._fd = os.memfd_create("tinglu-waveform", os.MFD_CLOEXEC)
-        self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
 
     @classmethod
     def of(cls, waveform: Waveform) -> SharedWaveform:
         """A shared copy of samples that already lie in this process."""
         shared = cls()
-        with open(shared.path, "wb") as file:
+        with shared.ref().writer() as file:
             file.write(np.ascontiguousarray(waveform, np.float32).data)
         return shared
 
     @property
     def samples(self) -> int:
+        """Samples written so far; the owner must not have closed it."""
         return os.fstat(self._fd).st_size // _ITEM_BYTES
 
     @property
@@ -70,7 +94,8 @@ class SharedWaveform:
         return to_seconds(self.samples)
 
     def ref(self) -> SharedWaveformRef:
-        return SharedWaveformRef(self.path, self.samples)
+        """What another process needs to find the samples written so far."""
+        return SharedWaveformRef(f"/proc/{os.getpid()}/fd/{self._fd}", os.fstat(self._fd).st_ino, self.samples)
 
     def close(self) -> None:
         """Give the memory back once no other process maps it; calling it twice is harmless."""

@@ -1,0 +1,86 @@
+"""Audio decoding in worker processes: the event loop stays free, and a file that crashes a decoder harms nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import signal
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+
+from app.pipeline import EncodedAudio
+from audio.decode import Channel, DecodeLimits, decode_into
+from audio.errors import UndecodableAudio
+from audio.shared import SharedWaveform, SharedWaveformRef
+
+
+class DecoderPool:
+    """A `Decoder` with a fixed number of worker processes, each busy with one recording at a time."""
+
+    def __init__(self, *, workers: int, limits: DecodeLimits) -> None:
+        self._limits = limits
+        self._workers = [_Worker() for _ in range(workers)]
+        self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
+        for worker in self._workers:
+            self._idle.put_nowait(worker)
+
+    async def decode(self, audio: EncodedAudio, into: SharedWaveform, *, channel: Channel) -> None:
+        worker = await self._idle.get()
+        try:
+            work = worker.submit(audio.content, into.ref(), self._limits, channel)
+        except BaseException:
+            self._idle.put_nowait(worker)
+            raise
+        # The worker is free when its work has ended, which a cancelled caller does not wait for.
+        loop = asyncio.get_running_loop()
+        work.add_done_callback(lambda _: _on(loop, self._idle, worker))
+        try:
+            await asyncio.wrap_future(work)
+        except BrokenProcessPool:
+            raise UndecodableAudio("the recording crashed the decoder") from None
+
+    async def close(self) -> None:
+        await asyncio.gather(*(asyncio.to_thread(worker.close) for worker in self._workers))
+
+
+class _Worker:
+    """One process, replaced when a recording has killed it."""
+
+    def __init__(self) -> None:
+        self._executor = self._start()
+
+    @staticmethod
+    def _start() -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_initialise)
+
+    def submit(
+        self, content: bytes | str, into: SharedWaveformRef, limits: DecodeLimits, channel: Channel
+    ) -> Future[None]:
+        try:
+            return self._executor.submit(_decode, content, into, limits, channel)
+        except BrokenProcessPool:
+            self._executor.shutdown(wait=False)
+            self._executor = self._start()
+            return self._executor.submit(_decode, content, into, limits, channel)
+
+    def close(self) -> None:
+        self._executor.shutdown(cancel_futures=True)
+
+
+def _on(loop: asyncio.AbstractEventLoop, idle: asyncio.Queue[_Worker], worker: _Worker) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(idle.put_nowait, worker)
+
+
+def _initialise() -> None:
+    """Workers end when the app ends them, not when a terminal interrupts the whole group."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _decode(content: bytes | str, into: SharedWaveformRef, limits: DecodeLimits, channel: Channel) -> None:
+    """Runs in a worker. A waveform that nobody wants any more ends the work."""
+    with contextlib.suppress(FileNotFoundError), into.writer() as out:
+        with io.BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as file:
+            decode_into(file, out, limits=limits, channel=channel, cancelled=lambda: not into.wanted())

@@ -1,0 +1,142 @@
+"""The device loop: take what has arrived, let every busy stage do one step, hand out what is finished."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+from engine.protocol import Cancel, Failed, FromDevice, Heartbeat, Ready, Stop, Submit, ToDevice
+from engine.stage import Output, Stage
+
+StageFactory = Callable[[], Stage]
+
+_HEARTBEAT_SECONDS = 1.0
+_IDLE_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Channel(Protocol):
+    """The device's end of the connection. `send` may be called from several threads."""
+
+    def receive(self, timeout: float) -> ToDevice | None:
+        """The next message, or None after `timeout` seconds without one.
+
+        Raises:
+            EOFError: the app is gone.
+        """
+
+    def send(self, message: FromDevice) -> None: ...
+
+
+def run_device(channel: Channel, factories: Mapping[str, StageFactory]) -> None:
+    """Load the stages, serve until told to stop or the app is gone, free the stages.
+
+    Whatever breaks, loading or serving, is the app's to know: it goes out as `Failed`, and is raised again.
+    """
+    loop = DeviceLoop(channel)
+    try:
+        with _heartbeats(channel, loop):
+            loop.load(factories)
+            loop.run()
+    except (EOFError, BrokenPipeError):
+        _log.warning("the app is gone")
+    except Exception as error:
+        channel.send(Failed(f"{type(error).__name__}: {error}"))
+        raise
+    finally:
+        loop.close()
+
+
+class DeviceLoop:
+    """Owns the stages and steps them, all from one thread."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._stages: dict[str, Stage] = {}
+        self._calls: dict[int, str] = {}
+        self._came_round = time.monotonic()
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds since the loop last came round."""
+        return time.monotonic() - self._came_round
+
+    def load(self, factories: Mapping[str, StageFactory]) -> None:
+        """Build every stage, one after the other, and say so."""
+        for name, factory in factories.items():
+            started = time.perf_counter()
+            self._stages[name] = factory()
+            _log.info("stage %s loaded in %.1f s", name, time.perf_counter() - started)
+        self._channel.send(Ready({name: dict(stage.describe()) for name, stage in self._stages.items()}))
+
+    def run(self) -> None:
+        """Serve until `Stop`; EOFError says that the app is gone."""
+        while self._take_messages():
+            self._came_round = time.monotonic()
+            for stage in self._stages.values():
+                if stage.busy:
+                    for output in stage.step():
+                        self._hand_out(output)
+
+    def close(self) -> None:
+        for stage in self._stages.values():
+            stage.close()
+
+    def _take_messages(self) -> bool:
+        """Everything that has arrived; waits only while no stage has work. False ends the loop."""
+        busy = any(stage.busy for stage in self._stages.values())
+        message = self._channel.receive(0.0 if busy else _IDLE_SECONDS)
+        while message is not None:
+            match message:
+                case Submit():
+                    self._submit(message)
+                case Cancel(call_id):
+                    if stage := self._calls.pop(call_id, None):
+                        self._stages[stage].cancel(call_id)
+                case Stop():
+                    return False
+            message = self._channel.receive(0.0)
+        return True
+
+    def _submit(self, call: Submit) -> None:
+        try:
+            waveform = call.waveform.open()
+            self._calls[call.call_id] = call.stage
+            self._stages[call.stage].submit(call.call_id, waveform, call.request)
+        except (ValueError, FileNotFoundError) as error:
+            # A file that is not there any more is a caller who left; the answer finds nobody.
+            self._calls[call.call_id] = call.stage
+            self._hand_out(Output(call.call_id, error=error))
+
+    def _hand_out(self, output: Output) -> None:
+        if output.call_id not in self._calls:
+            return
+        if output.last or output.error:
+            del self._calls[output.call_id]
+        self._channel.send(output)
+
+
+@contextmanager
+def _heartbeats(channel: Channel, loop: DeviceLoop) -> Iterator[None]:
+    """Tell the app every second that the process lives, and for how long its loop has not come round."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(_HEARTBEAT_SECONDS):
+            try:
+                channel.send(Heartbeat(loop.idle_seconds))
+            except OSError:
+                return
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
