@@ -1,0 +1,89 @@
+"""A Tinglu server in a process of its own, and requests against it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where a running server listens, its process id and how long it took to be ready, in seconds."""
+
+    url: str
+    pid: int
+    start_seconds: float
+
+    def resident_mib(self) -> float:
+        """Resident memory of the server and all its processes together; shared pages count once (PSS)."""
+        total = 0
+        for pid in _family(self.pid):
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1])
+        return total / 1024
+
+
+@contextmanager
+def running_server(*options: str, timeout: float = 300.0) -> Iterator[Server]:
+    """Start `tinglu serve` on a free port, wait until it is ready, stop it at the end."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "app.cli", "serve", "--host", "127.0.0.1", "--port", str(port), *options]
+    started = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_until_ready(url, process, timeout)
+        yield Server(url, process.pid, time.perf_counter() - started)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+async def transcribe_all(url: str, paths: Sequence[Path], concurrency: int) -> tuple[list[str], float]:
+    """Texts in order, and wall seconds from the first byte sent to the last answer read."""
+    gate = asyncio.Semaphore(concurrency)
+    contents = [path.read_bytes() for path in paths]
+
+    async def one(client: httpx.AsyncClient, content: bytes) -> str:
+        async with gate:
+            response = await client.post(f"{url}/asr", files={"file": content})
+        response.raise_for_status()
+        return str(response.json()["text"])
+
+    async with httpx.AsyncClient(timeout=600) as client:
+        started = time.perf_counter()
+        texts = await asyncio.gather(*(one(client, content) for content in contents))
+        return texts, time.perf_counter() - started
+
+
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes], timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"the server ended with exit code {process.returncode}")
+        try:
+            if httpx.get(f"{url}/health", timeout=5).json()["status"] == "ok":
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    raise TimeoutError(f"the server was not ready within {timeout:.0f} s")
+
+
+def _family(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(member for child in children for member in _family(int(child)))]
