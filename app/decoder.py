@@ -1,19 +1,24 @@
-"""Audio decoding in worker processes: the event loop stays free, and a file that crashes a decoder harms nobody else."""
+"""Audio decoding in worker processes: the event loop stays free, and a file that crashes a decoder harms no other."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import io
+import resource
 import signal
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
+from pathlib import Path
 
 from app.pipeline import EncodedAudio
-from audio.decode import Channel, DecodeLimits, decode_into
+from audio.decode import Channel, DecodeLimits, DecodingCancelled, decode_into
 from audio.errors import UndecodableAudio
 from audio.shared import SharedWaveform, SharedWaveformRef
+
+_WORKER_BYTES = 1 << 30
+"""Memory that decoding one recording may take, beyond the samples themselves: far more than any honest file needs."""
 
 
 class DecoderPool:
@@ -53,7 +58,9 @@ class _Worker:
 
     @staticmethod
     def _start() -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_initialise)
+        executor = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_initialise)
+        executor.submit(_initialise)  # starts the process now, not with the first recording
+        return executor
 
     def submit(
         self, content: bytes | str, into: SharedWaveformRef, limits: DecodeLimits, channel: Channel
@@ -75,12 +82,21 @@ def _on(loop: asyncio.AbstractEventLoop, idle: asyncio.Queue[_Worker], worker: _
 
 
 def _initialise() -> None:
-    """Workers end when the app ends them, not when a terminal interrupts the whole group."""
+    """Workers end when the app ends them, not when a terminal interrupts the whole group.
+
+    A few bytes can make FFmpeg allocate gigabytes (an MP4 whose index claims so many samples): memory is bounded.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    in_use = int(status["VmData"].split()[0]) * 1024
+    resource.setrlimit(resource.RLIMIT_DATA, (in_use + _WORKER_BYTES, in_use + _WORKER_BYTES))
 
 
 def _decode(content: bytes | str, into: SharedWaveformRef, limits: DecodeLimits, channel: Channel) -> None:
     """Runs in a worker. A waveform that nobody wants any more ends the work."""
-    with contextlib.suppress(FileNotFoundError), into.writer() as out:
-        with io.BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as file:
-            decode_into(file, out, limits=limits, channel=channel, cancelled=lambda: not into.wanted())
+    with (
+        contextlib.suppress(DecodingCancelled),
+        io.BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as file,
+        into.writer() as out,
+    ):
+        decode_into(file, out, limits=limits, channel=channel, cancelled=lambda: not into.wanted())

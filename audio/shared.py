@@ -47,7 +47,7 @@ class SharedWaveformRef:
         return np.frombuffer(view, np.float32, self.samples)
 
     def writer(self) -> BinaryIO:
-        """Open the memory file for appending samples; `wanted` tells whether to go on.
+        """Open the empty memory file for its samples; `wanted` tells a writer whether to go on.
 
         Raises:
             FileNotFoundError: the owner has closed it, or is gone.
