@@ -17,7 +17,7 @@ from audio.shared import SharedWaveform, Waveform
 from audio.span import Span
 from engine.device import Device
 from engine.recognition import Capabilities, DecodingOptions, Hypothesis, Recognition
-from vad.segmenter import SegmentationOptions
+from vad.options import SegmentationOptions
 
 VAD = "vad"
 RECOGNIZER = "recognizer"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import httpx
 
@@ -36,8 +37,10 @@ class Server:
 
 
 @contextmanager
-def running_server(*options: str, timeout: float = 300.0) -> Iterator[Server]:
-    """Start `tinglu serve` on a free port, wait until it is ready, stop it at the end."""
+def running_server(
+    *options: str, until: Literal["listening", "ready"] = "ready", timeout: float = 300.0
+) -> Iterator[Server]:
+    """Start `tinglu serve` on a free port, wait until it listens or can serve, stop it at the end."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -46,7 +49,7 @@ def running_server(*options: str, timeout: float = 300.0) -> Iterator[Server]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
     try:
         url = f"http://127.0.0.1:{port}"
-        _wait_until_ready(url, process, timeout)
+        _wait(url, process, {"ok", "starting"} if until == "listening" else {"ok"}, timeout)
         yield Server(url, process.pid, time.perf_counter() - started)
     finally:
         process.send_signal(signal.SIGTERM)
@@ -70,13 +73,13 @@ async def transcribe_all(url: str, paths: Sequence[Path], concurrency: int) -> t
         return texts, time.perf_counter() - started
 
 
-def _wait_until_ready(url: str, process: subprocess.Popen[bytes], timeout: float) -> None:
+def _wait(url: str, process: subprocess.Popen[bytes], statuses: set[str], timeout: float) -> None:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"the server ended with exit code {process.returncode}")
         try:
-            if httpx.get(f"{url}/health", timeout=5).json()["status"] == "ok":
+            if httpx.get(f"{url}/health", timeout=5).json()["status"] in statuses:
                 return
         except httpx.TransportError:
             pass
