@@ -1,0 +1,121 @@
+"""What a client is told when a request is not served: one exception, one JSON shape, on every door."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from audio.errors import AudioError, AudioTooLong
+from engine.device import DeviceGone
+
+logger = logging.getLogger(__name__)
+
+CLIENT_GONE = 499
+"""Status in the access log for a client that did not wait; nobody receives it."""
+
+_RETRY_GONE_SECONDS = 10
+_CODES = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+
+
+class Refusal(Exception):
+    """A request that is not served.
+
+    `code` is stable and machine-readable, `param` the field at fault, `retry_after` the seconds after which the same
+    request may succeed.
+    """
+
+    def __init__(
+        self, status: int, code: str, message: str, *, param: str | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """OpenAI's error object."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self, headers: Mapping[str, str] | None = None) -> JSONResponse:
+        answer = JSONResponse(self.body, self.status, headers=headers)
+        if self.retry_after is not None:
+            answer.headers["retry-after"] = str(math.ceil(self.retry_after))
+        elif self.status >= 500:
+            answer.headers["x-should-retry"] = "false"  # what OpenAI's clients look at before they try again
+        return answer
+
+
+def refusal_for(error: Exception) -> Refusal:
+    """What to tell the client about an exception of the pipeline; what is nobody's mistake but ours is logged."""
+    match error:
+        case Refusal():
+            return error
+        case AudioTooLong():
+            return Refusal(413, error.code, str(error), param="file")
+        case AudioError():
+            return Refusal(400, error.code, str(error), param="file")
+        case DeviceGone():
+            logger.error("the device is gone: %s", error)
+            return Refusal(
+                503, "engine_unavailable", "The speech engine is not running.", retry_after=_RETRY_GONE_SECONDS
+            )
+        case ValueError():
+            logger.info("the recogniser refused a request", exc_info=error)
+            return Refusal(400, "unsupported_option", str(error))
+    logger.error("a request failed", exc_info=error)
+    return Refusal(500, "internal_error", "The server failed on this request; its log says why.")
+
+
+def invalid_fields(errors: Sequence[Any]) -> Refusal:
+    """The first complaint of pydantic about a form, naming the field and what is allowed, never the value."""
+    first = errors[0]
+    param = next((str(part) for part in first["loc"] if part not in ("body", "query", "path")), None)
+    reason = str(first.get("ctx", {}).get("error") or first["msg"])
+    return Refusal(400, "invalid_value", f"Invalid `{param}`: {reason}", param=param)
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Give every way for a request to fail the same shape."""
+    app.add_exception_handler(Refusal, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_exception_handler(Exception, _failed)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return error.response()
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return invalid_fields(error.errors()).response()
+
+
+async def _http(_: Request, error: Exception) -> Response:
+    """Starlette's own: unknown routes and methods, forms that cannot be parsed."""
+    assert isinstance(error, HTTPException)
+    code = _CODES.get(error.status_code, "invalid_request")
+    return Refusal(error.status_code, code, str(error.detail)).response(error.headers)
+
+
+async def _gone(_: Request, __: Exception) -> Response:
+    return Response(status_code=CLIENT_GONE)
+
+
+async def _failed(_: Request, __: Exception) -> Response:
+    """A fault of ours outside the pipeline; the server logs its traceback."""
+    return Refusal(500, "internal_error", "The server failed on this request; its log says why.").response()

@@ -1,0 +1,112 @@
+"""Multipart forms: fields checked against a model, the recording handed on without another copy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, get_origin
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, ValidationError
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from app.errors import Refusal, invalid_fields, refusal_for
+from app.pipeline import EncodedAudio
+from audio.errors import EmptyAudio
+
+FILE = "file"
+MAX_FILES = 4
+MAX_FIELDS = 64
+MAX_FIELD_BYTES = 64 * 1024
+_IN_MEMORY_BYTES = 1024 * 1024
+
+
+class Form(BaseModel):
+    """Base of the forms: fields that are not known are ignored, empty ones count as left out."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+F = TypeVar("F", bound=Form)
+
+
+@asynccontextmanager
+async def uploaded(request: Request, model: type[F]) -> AsyncIterator[tuple[F, EncodedAudio]]:
+    """The fields and the recording of a multipart request. The recording lives as long as the context.
+
+    Recordings beyond 1 MB lie in an unlinked temporary file.
+
+    Raises:
+        Refusal: 400 or 415, naming the field at fault.
+    """
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        raise Refusal(415, "invalid_content_type", f"Send multipart/form-data with the recording as `{FILE}`.")
+    form = await _parse(request)
+    try:
+        yield _fields(form, model), await _recording(form)
+    finally:
+        await form.close()
+
+
+class _Parser(MultiPartParser):
+    """Takes the recording for a file, which may go to disk, even where the client gave it no file name."""
+
+    def on_headers_finished(self) -> None:
+        part = self._current_part
+        _, options = parse_options_header(part.content_disposition)
+        if options.get(b"name") == FILE.encode() and b"filename" not in options:
+            part.content_disposition = (part.content_disposition or b"") + b'; filename=""'
+        super().on_headers_finished()
+
+
+async def _parse(request: Request) -> FormData:
+    parser = _Parser(
+        request.headers,
+        request.stream(),
+        max_files=MAX_FILES,
+        max_fields=MAX_FIELDS,
+        max_part_size=MAX_FIELD_BYTES,
+    )
+    try:
+        return await parser.parse()
+    except MultiPartException as error:
+        raise Refusal(400, "invalid_form", error.message) from error
+
+
+def form_schema(model: type[Form]) -> dict[str, Any]:
+    """The request body for the OpenAPI document, which cannot see forms that are read by hand."""
+    schema = model.model_json_schema()
+    schema["properties"] = {FILE: {"type": "string", "format": "binary"}, **schema["properties"]}
+    schema["required"] = [FILE, *schema.get("required", [])]
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
+
+
+def _fields(form: FormData, model: type[F]) -> F:
+    """Lists may be repeated, and written with or without `[]`; of anything else the last value counts."""
+    values: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        given = [value for key, value in form.multi_items() if key in (name, f"{name}[]") and value != ""]
+        if any(isinstance(value, UploadFile) for value in given):
+            raise Refusal(400, "invalid_value", f"Invalid `{name}`: it must be text, not a file", param=name)
+        if given:
+            values[name] = given if get_origin(field.annotation) in (list, tuple) else given[-1]
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise invalid_fields(error.errors()) from None
+
+
+async def _recording(form: FormData) -> EncodedAudio:
+    upload = form.get(FILE)
+    if upload is None:
+        raise Refusal(400, "missing_required_parameter", f"The recording is missing: send it as `{FILE}`.", param=FILE)
+    assert isinstance(upload, UploadFile)
+    if not upload.size:
+        raise refusal_for(EmptyAudio("The recording has no bytes."))
+    if upload.size <= _IN_MEMORY_BYTES:
+        return EncodedAudio(await upload.read())
+    upload.file.flush()
+    return EncodedAudio(f"/proc/{os.getpid()}/fd/{upload.file.fileno()}")

@@ -1,0 +1,45 @@
+"""`POST /asr`: a recording in, its text with times out."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from app.formats.asr import AsrAnswer, asr_answer
+from app.formats.format import JSON, json_text
+from app.forms import Form, form_schema, uploaded
+from app.options import Hotwords, refuse_speakers, transcription_options
+from app.services import ReadyServices
+from app.transcript import Transcript
+
+router = APIRouter(tags=["asr"])
+
+
+class AsrForm(Form):
+    """The fields of `POST /asr` beside the recording."""
+
+    language: str | None = Field(None, description="such as en, zh-CN, English, 中文; auto or nothing to detect it")
+    hotwords: Hotwords = Field((), description="words to expect, separated by commas")
+    spk: bool = Field(False, description="tell speakers apart")
+    timestamp: bool = Field(True, description="word times where the model makes them")
+
+
+@router.post("/asr", response_class=Response, responses={200: {"model": AsrAnswer}}, openapi_extra=form_schema(AsrForm))
+async def asr(request: Request, services: ReadyServices) -> Response:
+    """Transcribe a recording in any common container."""
+    async with uploaded(request, AsrForm) as (form, audio):
+        refuse_speakers(form.spk)
+        options = transcription_options(
+            services.capabilities,
+            language=form.language,
+            hotwords=form.hotwords,
+            word_timestamps=form.timestamp,
+        )
+        transcript = await services.transcribe(request, audio, options)
+    return Response(await asyncio.to_thread(_render, transcript, form.timestamp), media_type=JSON)
+
+
+def _render(transcript: Transcript, words: bool) -> str:
+    return json_text(asr_answer(transcript, words=words))
