@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import os
 import resource
 import signal
+import stat
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
+from typing import BinaryIO
 
 from app.pipeline import EncodedAudio
 from audio.decode import Channel, DecodeLimits, DecodingCancelled, decode_into
@@ -94,9 +97,18 @@ def _initialise() -> None:
 
 def _decode(content: bytes | str, into: SharedWaveformRef, limits: DecodeLimits, channel: Channel) -> None:
     """Runs in a worker. A waveform that nobody wants any more ends the work."""
-    with (
-        contextlib.suppress(DecodingCancelled),
-        io.BytesIO(content) if isinstance(content, bytes) else open(content, "rb") as file,
-        into.writer() as out,
-    ):
+    with contextlib.suppress(DecodingCancelled), into.writer() as out, _open(content) as file:
         decode_into(file, out, limits=limits, channel=channel, cancelled=lambda: not into.wanted())
+
+
+def _open(content: bytes | str) -> BinaryIO:
+    """The recording as a seekable file.
+
+    Raises:
+        UndecodableAudio: the path leads to no regular file: a pipe would block, and be emptied for whoever reads it.
+    """
+    if isinstance(content, bytes):
+        return io.BytesIO(content)
+    if not stat.S_ISREG(os.stat(content).st_mode):
+        raise UndecodableAudio("the recording is not a regular file")
+    return open(content, "rb")

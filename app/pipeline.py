@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -106,9 +107,11 @@ class Pipeline:
         """
         options = options or TranscriptionOptions()
         started = time.perf_counter()
-        with SharedWaveform() if isinstance(source, EncodedAudio) else SharedWaveform.of(source) as waveform:
+        with SharedWaveform() as waveform:
             if isinstance(source, EncodedAudio):
                 await self._decoder.decode(source, waveform, channel=options.channel)
+            else:
+                await asyncio.to_thread(waveform.write, source)
             duration = waveform.duration
             spans = await self._spans(waveform, options)
             segments: list[Segment] = []
@@ -184,4 +187,6 @@ def _spoken_most(segments: Sequence[Segment]) -> str | None:
 
 def pcm16(data: bytes | bytearray) -> Waveform:
     """16-bit little-endian mono samples at 16 kHz as a waveform."""
-    return np.frombuffer(data, "<i2").astype(np.float32) / 32768.0
+    waveform = np.frombuffer(data, "<i2").astype(np.float32)
+    waveform /= 32768.0
+    return waveform

@@ -79,9 +79,13 @@ class SharedWaveform:
     def of(cls, waveform: Waveform) -> SharedWaveform:
         """A shared copy of samples that already lie in this process."""
         shared = cls()
-        with shared.ref().writer() as file:
-            file.write(np.ascontiguousarray(waveform, np.float32).data)
+        shared.write(waveform)
         return shared
+
+    def write(self, waveform: Waveform) -> None:
+        """Copy samples into the empty memory file."""
+        with self.ref().writer() as file:
+            file.write(np.ascontiguousarray(waveform, np.float32).data)
 
     @property
     def samples(self) -> int:

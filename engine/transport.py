@@ -189,6 +189,7 @@ def _serve(connection: Connection, factories: dict[str, StageFactory], environme
     """The device process. It ends when the app says so or is gone, not when a terminal or a supervisor signals all."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.dup2(2, 1)  # results belong to the app's stdout; whatever libraries print here is a log
     os.environ.update(environment)
     logging.basicConfig(level=os.environ.get("TINGLU_LOG_LEVEL", "INFO").upper())
     run_device(_PipeChannel(connection), factories)

@@ -66,6 +66,7 @@ async def test_a_crash_harms_nobody_else() -> None:
     path = str(DATA / "jfk.wav")
     await decode(pool, path)
     (worker,) = pool._workers[0]._executor._processes.values()
+    assert worker.pid
     os.kill(worker.pid, signal.SIGSTOP)
     victim = asyncio.create_task(decode(pool, path))
     await asyncio.sleep(0.1)

@@ -33,7 +33,7 @@ BAD: dict[str, tuple[Callable[[], bytes], int, str]] = {
     "header only": (lambda: wav(np.zeros(0)), 400, "invalid_audio"),
     "video without sound": (lambda: encode(np.zeros(0, np.int16), "mp4", "", video=True), 400, "no_audio_stream"),
     "too long": (lambda: encode(np.zeros(130 * 16_000, np.int16), "ogg", "libopus", 48_000), 413, "audio_too_long"),
-    "too large": (lambda: bytes(21_000_000), 413, "file_too_large"),
+    "too large": (lambda: bytes(21_000_000), 413, "request_too_large"),
 }
 
 
@@ -52,8 +52,8 @@ async def test_bad_recordings(client: httpx.AsyncClient, door: str, name: str) -
     ("door", "fields", "mentions"),
     [
         ("/v1/audio/transcriptions", {"response_format": "pdf"}, "verbose_json"),
-        ("/v1/audio/transcriptions", {"language": "klingon"}, "klingon"),
-        ("/asr", {"language": "klingon"}, "klingon"),
+        ("/v1/audio/transcriptions", {"language": "klingon"}, "ISO 639"),
+        ("/asr", {"language": "klingon"}, "ISO 639"),
         ("/asr", {"spk": "true"}, "speaker"),
         ("/asr", {"spk": "perhaps"}, "spk"),
     ],
@@ -66,7 +66,7 @@ async def test_bad_fields(client: httpx.AsyncClient, door: str, fields: dict[str
 
 
 async def test_a_missing_file(client: httpx.AsyncClient) -> None:
-    response = await client.post("/asr", data={"language": "en"})
+    response = await client.post("/asr", files={"language": (None, "en")})
     assert response.status_code == 400
     assert "file" in response.json()["error"]["message"]
 
