@@ -23,6 +23,7 @@ pip() {
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
 }
 
+echo "Setting up Tinglu for DEVICE=$device in $venv; the first time takes a few minutes."
 case $device in
 cpu)
     torch=$(grep '^torch==' requirements/torch-cpu.txt)
