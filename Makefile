@@ -3,9 +3,10 @@
 #   make serve ARGS="--port 9000 --model whisper-tiny.en"
 #   make test  ARGS="-k vad"
 
-DEVICE ?= cpu
 PYTHON ?= python3
 VENV   := .venv
+# What was set up last stays, so that `make serve` on a machine with a GPU does not set up for the CPU.
+DEVICE ?= $(if $(wildcard $(VENV)/.ready-gpu),gpu,cpu)
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready-$(DEVICE)
 
@@ -15,7 +16,7 @@ setup: $(READY)
 
 $(READY): pyproject.toml scripts/setup.sh $(wildcard requirements/*.txt)
 	PYTHON="$(PYTHON)" sh scripts/setup.sh $(DEVICE) $(VENV)
-	@touch $@
+	@rm -f $(VENV)/.ready-* && touch $@
 
 serve: setup
 	$(BIN)/tinglu serve $(ARGS)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
@@ -12,6 +13,7 @@ from app.errors import Refusal
 from app.languages import choose_language
 from app.pipeline import TranscriptionOptions
 from engine.recognition import Capabilities, DecodingOptions
+from vad.options import SegmentationOptions
 
 _HOTWORD_SEPARATOR = re.compile("[,\N{FULLWIDTH COMMA}]")
 
@@ -34,6 +36,7 @@ def transcription_options(
     prompt: str = "",
     temperature: float = 0.0,
     word_timestamps: bool = True,
+    segmentation: SegmentationOptions | None = None,
 ) -> TranscriptionOptions:
     """Options for the loaded recogniser; word times are asked for only where it makes them.
 
@@ -51,8 +54,32 @@ def transcription_options(
             hotwords=hotwords,
             temperature=temperature,
             word_timestamps=word_timestamps and capabilities.word_timestamps,
-        )
+        ),
+        segmentation=segmentation,
     )
+
+
+def segmentation_options(
+    server: SegmentationOptions,
+    *,
+    silence_ms: int | None = None,
+    schedule: Sequence[tuple[float | None, int]] | None = None,
+    max_segment_seconds: float | None = None,
+) -> SegmentationOptions:
+    """The server's segmentation, with what the request wants instead.
+
+    Raises:
+        Refusal: 400, values out of range or at odds with each other.
+    """
+    changes: dict[str, Any] = {}
+    if silence_ms is not None or schedule is not None:
+        changes |= {"fixed_silence_ms": silence_ms, "schedule": None if schedule is None else tuple(schedule)}
+    if max_segment_seconds is not None:
+        changes["max_segment_seconds"] = max_segment_seconds
+    try:
+        return replace(server, **changes)
+    except ValueError as error:
+        raise Refusal(400, "invalid_value", f"Segmentation: {error}", param="silence_schedule") from error
 
 
 def refuse_speakers(wanted: bool) -> None:

@@ -16,6 +16,7 @@ from app.readiness import Readiness
 from app.settings import Settings
 from app.transcript import Transcript
 from engine.recognition import Capabilities
+from vad.options import SegmentationOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Services:
     settings: Settings
     readiness: Readiness
     device: str
+    segmentation: SegmentationOptions
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property

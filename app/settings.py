@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from vad.options import SegmentationOptions
 
 
-def _json(value: object) -> object:
+def parse_json(value: object) -> object:
     """Structured settings are written as JSON, in the environment as on the command line."""
     if not isinstance(value, str):
         return value
@@ -29,8 +29,8 @@ def _cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tinglu"
 
 
-Schedule = Annotated[tuple[tuple[float | None, int], ...] | None, NoDecode, BeforeValidator(_json)]
-EngineArgs = Annotated[dict[str, Any], NoDecode, BeforeValidator(_json)]
+Schedule = Annotated[tuple[tuple[float | None, int], ...] | None, NoDecode, BeforeValidator(parse_json)]
+EngineArgs = Annotated[dict[str, Any], NoDecode, BeforeValidator(parse_json)]
 
 
 class Settings(BaseSettings):

@@ -10,8 +10,9 @@ from pydantic import Field
 from app.formats.asr import AsrAnswer, asr_answer
 from app.formats.format import JSON, json_text
 from app.forms import Form, form_schema, uploaded
-from app.options import Hotwords, refuse_speakers, transcription_options
+from app.options import Hotwords, refuse_speakers, segmentation_options, transcription_options
 from app.services import ReadyServices
+from app.settings import Schedule
 from app.transcript import Transcript
 
 router = APIRouter(tags=["asr"])
@@ -24,6 +25,11 @@ class AsrForm(Form):
     hotwords: Hotwords = Field((), description="words to expect, separated by commas")
     spk: bool = Field(False, description="tell speakers apart")
     timestamp: bool = Field(True, description="word times where the model makes them")
+    silence_ms: int | None = Field(None, description="silence that ends a segment of any length")
+    silence_schedule: Schedule = Field(
+        None, description="JSON rows of [segment seconds, silence ms that ends it]; null seconds in the last"
+    )
+    max_segment_seconds: float | None = Field(None, description="longest segment; the model's limit holds too")
 
 
 @router.post("/asr", response_class=Response, responses={200: {"model": AsrAnswer}}, openapi_extra=form_schema(AsrForm))
@@ -36,6 +42,12 @@ async def asr(request: Request, services: ReadyServices) -> Response:
             language=form.language,
             hotwords=form.hotwords,
             word_timestamps=form.timestamp,
+            segmentation=segmentation_options(
+                services.segmentation,
+                silence_ms=form.silence_ms,
+                schedule=form.silence_schedule,
+                max_segment_seconds=form.max_segment_seconds,
+            ),
         )
         transcript = await services.transcribe(request, audio, options)
     return Response(await asyncio.to_thread(_render, transcript, form.timestamp), media_type=JSON)

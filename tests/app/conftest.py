@@ -24,6 +24,7 @@ from audio.shared import SharedWaveform
 from audio.span import SAMPLE_RATE, Span
 from engine.device import DeviceGone
 from engine.recognition import Capabilities, DecodingOptions, Hypothesis, Word
+from vad.options import SegmentationOptions
 
 MAGIC = b"FAKE"
 
@@ -75,6 +76,7 @@ class FakeDevice:
     failure: str | None = None
     refusal: Exception | None = None
     asked: list[DecodingOptions] = field(default_factory=list)
+    segmentations: list[SegmentationOptions] = field(default_factory=list)
     under_way: int = 0
     cancelled: int = 0
     closed: bool = False
@@ -110,6 +112,7 @@ class FakeDevice:
             raise DeviceGone(self.failure)
         heard = waveform.ref().open()
         if stage == VAD:
+            self.segmentations.append(request)
             yield self._spans(heard)
             return
         self.asked.append(request.options)

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.pipeline import EncodedAudio
+from vad.options import SegmentationOptions
 
 
 async def test_answer(house: Any) -> None:
@@ -112,3 +114,34 @@ async def test_small_uploads_stay_in_memory_and_large_ones_are_read_from_a_file(
     number = int(on_disk.content.rpartition("/")[2])
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(number)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, SegmentationOptions()),
+        ({"silence_ms": "500"}, SegmentationOptions(fixed_silence_ms=500)),
+        ({"silence_schedule": "[[5, 1500], [null, 300]]"}, SegmentationOptions(schedule=((5, 1500), (None, 300)))),
+        ({"max_segment_seconds": "12"}, SegmentationOptions(max_segment_seconds=12)),
+    ],
+)
+async def test_segmentation(house: Any, fields: dict[str, str], expected: SegmentationOptions) -> None:
+    assert (await house.client.post("/asr", files=house.recording(1), data=fields)).status_code == 200
+    (asked,) = house.device.segmentations
+    assert asked == replace(expected, max_segment_seconds=min(expected.max_segment_seconds, 30))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"silence_ms": "-1"},
+        {"silence_ms": "much"},
+        {"silence_ms": "500", "silence_schedule": "[[null, 300]]"},
+        {"silence_schedule": "[[5, 1500]]"},
+        {"silence_schedule": "five"},
+        {"max_segment_seconds": "0"},
+        {"max_segment_seconds": "nan"},
+    ],
+)
+async def test_segmentation_that_cannot_be(house: Any, fields: dict[str, str]) -> None:
+    assert (await house.client.post("/asr", files=house.recording(1), data=fields)).status_code == 400
