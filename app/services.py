@@ -27,8 +27,12 @@ class Services:
     settings: Settings
     readiness: Readiness
     device: str
-    segmentation: SegmentationOptions
     created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def segmentation(self) -> SegmentationOptions:
+        """How recordings are cut unless the request says otherwise."""
+        return self.settings.segmentation()
 
     @property
     def capabilities(self) -> Capabilities:
