@@ -6,6 +6,7 @@ vLLM reads the environment when it is imported, so nothing here imports it befor
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import os
 import sys
@@ -32,7 +33,6 @@ _ALWAYS = {
 }
 _ON = {
     "cpu": {
-        "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the binding is made for worker processes
         # Threads that spin while they wait cost a factor of ten as soon as another process wants the cores.
         "OMP_WAIT_POLICY": "PASSIVE",
@@ -46,13 +46,15 @@ _ENGINE_ON: Mapping[str, Mapping[str, Any]] = {
     "cpu": {
         "dtype": "float32",
         "enforce_eager": True,
-        "max_num_seqs": 16,
+        "max_num_seqs": 8,
         # Two clips of Whisper a step: more does not go faster on a CPU, and a step must end soon.
         "max_num_batched_tokens": 3072,
         "skip_mm_profiling": True,
     },
     "cuda": {},
 }
+
+_BLOCKS_PARTLY_FILLED = 1.2
 
 
 def configure_environment(device: Device) -> None:
@@ -80,6 +82,8 @@ def build_engine(directory: Path, device: Device, overrides: Mapping[str, Any]) 
         **_ENGINE_ON[device],
         **overrides,
     }
+    if device == "cpu":
+        arguments.setdefault("kv_cache_memory_bytes", _kv_cache_bytes(directory, int(arguments["max_num_seqs"])))
     # Where there is no Triton, torch mentions it once for every function that it looks at.
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
     with _safe_to_search():
@@ -87,6 +91,17 @@ def build_engine(directory: Path, device: Device, overrides: Mapping[str, Any]) 
     # vLLM forbids torch.set_num_threads on the CPU, calls it twice a request, and warns each time.
     logging.getLogger("vllm.v1.worker.cpu_worker").addFilter(lambda record: "set_num_threads" not in record.msg)
     return engine
+
+
+def _kv_cache_bytes(directory: Path, sequences: int) -> int:
+    """Room for so many of Whisper's clips at once, in float32; a GiB for models whose configuration looks different."""
+    config = json.loads((directory / "config.json").read_text())
+    try:
+        positions = config["max_source_positions"] + config["max_target_positions"]
+        a_position = 2 * 4 * config["decoder_layers"] * config["d_model"]  # a key and a value of each layer
+    except KeyError:
+        return 1 << 30
+    return int(_BLOCKS_PARTLY_FILLED * sequences * positions * a_position)
 
 
 @contextmanager
