@@ -69,11 +69,19 @@ class ResolvedModel:
     directory: Path
 
 
+_NANO_FILES = ("config.yaml", "configuration.json", "model.pt", "multilingual.tiktoken", "Qwen3-0.6B/*")
 _TRANSFORMERS_FILES = ("*.json", "*.txt", "model*.safetensors", "*.jinja")
 
 
 def _native(name: str, repository: str, *aliases: str) -> ModelEntry:
     return ModelEntry(name, "native", (HubRepository("huggingface", repository, _TRANSFORMERS_FILES),), aliases)
+
+
+def _nano(name: str, repository: str) -> ModelEntry:
+    """ModelScope's copy comes first: it has the tensors that word times need."""
+    hubs: tuple[Hub, ...] = ("modelscope", "huggingface")
+    sources = tuple(HubRepository(hub, repository, _NANO_FILES) for hub in hubs)
+    return ModelEntry(name, "fun_asr_nano", sources, (repository,))
 
 
 _WHISPER_BASE = Ct2Packages(
@@ -123,15 +131,8 @@ _WHISPER_TINY_EN = Ct2Packages(
 )
 
 ENTRIES: tuple[ModelEntry, ...] = (
-    ModelEntry(
-        "fun-asr-nano",
-        "fun_asr_nano",
-        (
-            HubRepository("modelscope", "FunAudioLLM/Fun-ASR-Nano-2512"),
-            HubRepository("huggingface", "FunAudioLLM/Fun-ASR-Nano-2512"),
-        ),
-        ("FunAudioLLM/Fun-ASR-Nano-2512",),
-    ),
+    _nano("fun-asr-nano", "FunAudioLLM/Fun-ASR-Nano-2512"),
+    _nano("fun-asr-mlt-nano", "FunAudioLLM/Fun-ASR-MLT-Nano-2512"),
     ModelEntry(
         "whisper-base",
         "native",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,7 @@ from engine.fun_asr_nano.checkpoint import Checkpoint
 from engine.fun_asr_nano.config import NanoConfig
 from engine.fun_asr_nano.ctc import CtcHead
 from engine.fun_asr_nano.encoder import SanmEncoder
+from engine.fun_asr_nano.graphs import BatchShape, EncoderGraphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class AcousticModel:
         self.ctc = ctc
         self._device = encoder.positions.device
         self._dtype = encoder.positions.dtype
+        self._graphs: EncoderGraphs | None = None
 
     @classmethod
     def load(
@@ -50,6 +53,17 @@ class AcousticModel:
     @property
     def max_rows(self) -> int:
         return len(self._encoder.positions)
+
+    def record(self, shapes: Iterable[BatchShape]) -> None:
+        """Record CUDA graphs for batches of these shapes; from then on `hear` uses them where they pay."""
+        self._graphs = EncoderGraphs.record(
+            functools.partial(self.forward, ctc=self.ctc is not None),
+            shapes,
+            width=self._config.frontend.width,
+            tokens=self._config.audio_tokens,
+            dtype=self._dtype,
+            device=self._device,
+        )
 
     @torch.inference_mode()
     def hear(self, features: Sequence[Tensor], *, ctc: bool = True) -> list[Heard]:
@@ -68,7 +82,11 @@ class AcousticModel:
         tokens = [self._config.audio_tokens(length) for length in lengths]
         batch = pad_sequence(list(features), batch_first=True).to(self._device, self._dtype, non_blocking=True)
         sizes = torch.tensor(lengths).to(self._device, non_blocking=True)
-        embeddings, hidden = self.forward(batch, sizes, max(tokens), ctc=ctc and self.ctc is not None)
+        graph = None if self._graphs is None else self._graphs.find(len(lengths), max(lengths))
+        if graph is not None:
+            embeddings, hidden = graph(batch, sizes)
+        else:
+            embeddings, hidden = self.forward(batch, sizes, max(tokens), ctc=ctc and self.ctc is not None)
         return [
             Heard(embeddings[index, :count], None if hidden is None else hidden[index, :length])
             for index, (count, length) in enumerate(zip(tokens, lengths, strict=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,9 +40,10 @@ class Frontend:
         if not segments:
             return []
         lengths = [len(segment) for segment in segments]
-        batch = torch.zeros(len(segments), max(lengths))
-        for row, segment in zip(batch, segments, strict=True):
-            row[: len(segment)] = torch.from_numpy(np.ascontiguousarray(segment))
+        # Pinned memory lets a GPU fetch it while this thread goes on.
+        batch = torch.zeros(len(segments), max(lengths), pin_memory=self._fbank.device.type == "cuda")
+        for row, segment in zip(batch.numpy(), segments, strict=True):
+            row[: len(segment)] = segment
         waveforms = batch.to(self._fbank.device, non_blocking=True)
         mels, frames = self._fbank(waveforms, torch.tensor(lengths), short_clips=True)
         stacked, _ = stack_frames(mels, frames, m=self._config.stack, n=self._config.stride)

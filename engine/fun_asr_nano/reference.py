@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from engine.fun_asr_nano.checkpoint import Checkpoint
-from engine.fun_asr_nano.prompt import Prompt
+from engine.fun_asr_nano.decoding import Completion, check_prompt
 from engine.recognition import FinishReason
 
 
@@ -22,27 +21,6 @@ class Decoded:
 
     ids: tuple[int, ...]
     finish_reason: FinishReason
-
-
-class PromptEmbedder:
-    """Puts the embeddings of the sound between those of the prompt's tokens."""
-
-    def __init__(self, table: Tensor) -> None:
-        """`table`: (vocabulary, hidden), on the device and in the type that the language model takes."""
-        self._table = table
-
-    def __call__(self, prompt: Prompt, sound: Tensor) -> Tensor:
-        """(tokens, hidden) from (n, hidden) of sound.
-
-        Raises:
-            ValueError: the sound has no rows, or another width than the language model: vLLM would not survive it.
-        """
-        if sound.ndim != 2 or not len(sound) or sound.shape[1] != self._table.shape[1]:
-            raise ValueError(f"the sound's embeddings are {list(sound.shape)}, expected [n, {self._table.shape[1]}]")
-        return torch.cat([self._rows(prompt.prefix), sound.to(self._table), self._rows(prompt.suffix)])
-
-    def _rows(self, ids: Sequence[int]) -> Tensor:
-        return F.embedding(torch.tensor(ids, device=self._table.device), self._table)
 
 
 class GreedyDecoder:
@@ -72,3 +50,37 @@ class GreedyDecoder:
                 use_cache=True,
             )
         return Decoded(tuple(ids), "length")
+
+
+class TorchDecoder:
+    """A `Decoder` in plain torch: one prompt a step, from its beginning to its end."""
+
+    capacity = 1
+
+    def __init__(self, decoder: GreedyDecoder, *, stop_ids: Sequence[int], context: int, width: int) -> None:
+        self._decoder = decoder
+        self._stop_ids = stop_ids
+        self._queue: dict[str, tuple[Tensor, int]] = {}
+        self.context = context
+        self.width = width
+
+    def add(self, key: str, prompt: Tensor, *, max_new_tokens: int, temperature: float) -> None:
+        check_prompt(self, prompt, max_new_tokens)
+        if temperature > 0:
+            raise ValueError("the decoder in plain torch is greedy: the temperature must be 0")
+        self._queue[key] = (prompt, max_new_tokens)
+
+    def abort(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._queue.pop(key, None)
+
+    def step(self) -> list[Completion]:
+        if not self._queue:
+            return []
+        key = next(iter(self._queue))
+        prompt, limit = self._queue.pop(key)
+        decoded = self._decoder.decode(prompt, max_new_tokens=limit, stop_ids=self._stop_ids)
+        return [Completion(key, decoded.ids, decoded.finish_reason)]
+
+    def close(self) -> None:
+        self._queue.clear()

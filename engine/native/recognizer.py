@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -17,6 +18,7 @@ from engine.native.call import Call, Piece, Segment
 from engine.native.encoder_tap import EncoderTap
 from engine.native.pauses import snap_to_speech
 from engine.native.speech_model import EngineRequest, SpeechModel
+from engine.native.waiting import FairQueue
 from engine.native.whisper import WhisperModel
 from engine.recognition import Capabilities, Recognition
 from engine.repetition import compression_ratio, cut_loops, find_loop
@@ -60,11 +62,12 @@ class NativeRecognizer:
         self._in_flight = in_flight
         self._numbers = count()
         self._calls: dict[int, Call] = {}
-        self._queue: deque[Piece] = deque()
+        self._queue = FairQueue()
         self._running: dict[str, Piece] = {}
         self._decoded: list[Piece] = []
         self._patience = 0
         self._outputs: list[Output] = []
+        self.counters = {"prepare_seconds": 0.0, "llm_seconds": 0.0, "align_seconds": 0.0, "clips": 0.0}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -91,10 +94,10 @@ class NativeRecognizer:
         if call.language is None and len(self.capabilities.languages) == 1:
             call.language = self.capabilities.languages[0]
         if call.language is None and self.capabilities.detects_language:
-            self._queue.append(_most_telling(pieces))
+            self._queue.add([_most_telling(pieces)])
             call.waiting = pieces
         else:
-            self._queue.extend(pieces)
+            self._queue.add(pieces)
 
     def cancel(self, call_id: int) -> None:
         call = self._calls.pop(call_id, None)
@@ -104,19 +107,28 @@ class NativeRecognizer:
             self._engine.abort_request(sorted(call.running))
         for request_id in call.running:
             del self._running[request_id]
-        self._queue = deque(piece for piece in self._queue if piece.call is not call)
+        self._queue.drop(call_id)
         self._decoded = [piece for piece in self._decoded if piece.call is not call]
         self._outputs = [output for output in self._outputs if output.call_id != call_id]
 
     def step(self) -> Iterable[Output]:
         if self._queue and len(self._running) < self._in_flight:
-            self._prepare()
+            with self._timed("prepare_seconds"):
+                self._prepare()
         elif self._decoded and (not self._running or self._patience <= 0 or len(self._decoded) >= _ALIGNED_A_STEP):
-            self._align()
+            with self._timed("align_seconds"):
+                self._align()
         elif self._running:
-            self._decode()
+            with self._timed("llm_seconds"):
+                self._decode()
         outputs, self._outputs = self._outputs, []
         return outputs
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.counters[name] += time.perf_counter() - started
 
     def close(self) -> None:
         for call_id in list(self._calls):
@@ -137,10 +149,10 @@ class NativeRecognizer:
 
     def _prepare(self) -> None:
         """Give the next few clips to the engine; their features are computed on the way."""
-        for _ in range(min(_PREPARED_A_STEP, len(self._queue), self._in_flight - len(self._running))):
+        for _ in range(min(_PREPARED_A_STEP, self._in_flight - len(self._running))):
             if not self._queue:
                 return
-            piece = self._queue.popleft()
+            piece = self._queue.take()
             if len(piece.audio) < _MIN_SAMPLES:
                 self._skip(piece)
                 continue
@@ -156,6 +168,7 @@ class NativeRecognizer:
         request_id = f"{piece.key}-{next(self._numbers)}"
         vllm_compat.add_request(self._engine, request_id, request.prompt, request.params)
         self._running[request_id] = piece
+        self.counters["clips"] += 1
         piece.call.running.add(request_id)
 
     def _request(self, piece: Piece) -> EngineRequest:
@@ -185,7 +198,7 @@ class NativeRecognizer:
 
     def _release(self, call: Call) -> None:
         pieces, call.waiting = call.waiting, []
-        self._queue.extend(pieces)
+        self._queue.add(pieces)
 
     def _finished(self, piece: Piece, completion: Any) -> None:
         reading = self._model.read(completion)
@@ -223,7 +236,7 @@ class NativeRecognizer:
     def _halve(self, piece: Piece) -> None:
         piece.segment.open_pieces += 1
         halves = [self._piece(piece.segment, *half, piece.depth + 1) for half in piece.halves()]
-        self._queue.extendleft(reversed(halves))
+        self._queue.add_first(halves)
 
     def _cut_loops(self, piece: Piece) -> None:
         truncated = piece.finish_reason == "length"

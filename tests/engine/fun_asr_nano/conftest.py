@@ -12,11 +12,15 @@ import soundfile
 import torch
 from numpy.typing import NDArray
 
+from engine.catalog import ResolvedModel
 from engine.fun_asr_nano.checkpoint import Checkpoint
+from engine.fun_asr_nano.recognizer import FunAsrNanoRecognizer
+from engine.stage import Output
 
 TESTS = Path(__file__).parents[2]
 NANO_TINY = TESTS / "parity" / "nano-tiny"
 Tensors = dict[str, torch.Tensor]
+Run = Callable[[FunAsrNanoRecognizer], list[Output]]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -82,3 +86,29 @@ def change_tensors(model_directory: Path) -> Callable[[Callable[[Tensors], objec
         torch.save({"state_dict": tensors} if replaced is None else replaced, file)
 
     return change
+
+
+@pytest.fixture(scope="session")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FunAsrNanoRecognizer]:
+    """The tiny checkpoint with real vLLM, loaded as a server does. Its decoder may be lent to other recognisers."""
+    from engine.fun_asr_nano.load import load_fun_asr_nano
+
+    cache = tmp_path_factory.mktemp("cache")
+    recognizer = load_fun_asr_nano(ResolvedModel("fun-asr-nano", "fun_asr_nano", NANO_TINY), "cpu", cache)
+    yield recognizer
+    recognizer.close()
+
+
+@pytest.fixture(scope="session")
+def run() -> Run:
+    """Steps a recogniser until it has nothing to do."""
+
+    def until_done(recognizer: FunAsrNanoRecognizer) -> list[Output]:
+        outputs: list[Output] = []
+        for _ in range(20_000):
+            if not recognizer.busy:
+                return outputs
+            outputs += recognizer.step()
+        raise AssertionError("the recogniser does not come to an end")
+
+    return until_done

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from engine.fun_asr_nano.acoustic import AcousticModel
 from engine.fun_asr_nano.checkpoint import Checkpoint
+from engine.fun_asr_nano.embedder import PromptEmbedder
 from engine.fun_asr_nano.languages import NANO, LanguageTable
 from engine.fun_asr_nano.prompt import NanoTokenizer, PromptBuilder
-from engine.fun_asr_nano.reference import GreedyDecoder, PromptEmbedder
+from engine.fun_asr_nano.reference import GreedyDecoder
 
 
 @pytest.fixture(scope="module")
