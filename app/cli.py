@@ -5,20 +5,17 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 
-from app.settings import Settings
+from app.settings import SERVING_ONLY, Settings
 
-if TYPE_CHECKING:
-    from app.pipeline import Pipeline
-
-_SERVING_ONLY = frozenset({"host", "port", "max_upload_bytes", "shutdown_grace_seconds"})
-_FAILED = 1
 _UNUSABLE = 2
-"""Exit code for a call that cannot work: wrong options, no weights. argparse uses it too."""
+"""Exit code of a call that cannot work: wrong options, no weights. argparse uses it too."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "models":
         return _models(_settings(parser, options))
     if options.command == "transcribe":
-        return _transcribe(_settings(parser, options), options)
+        return _transcribe(parser, _settings(parser, options), options)
     return _serve(_settings(parser, options))
 
 
@@ -39,15 +36,62 @@ def _parser() -> argparse.ArgumentParser:
     _add_settings(serve, set(Settings.model_fields))
 
     transcribe = commands.add_parser("transcribe", help="transcribe files", allow_abbrev=False)
-    transcribe.add_argument("files", nargs="+", metavar="FILE", help="recordings in any common container")
-    transcribe.add_argument("--format", choices=("text", "json"), default="text", help="of the lines, one a file")
-    transcribe.add_argument("--language", help="code or name; detected by default")
-    transcribe.add_argument("--hotwords", default="", help="words to expect, separated by commas")
-    _add_settings(transcribe, set(Settings.model_fields) - _SERVING_ONLY)
+    _add_wanted(transcribe)
+    _add_settings(transcribe, set(Settings.model_fields) - SERVING_ONLY)
 
     models = commands.add_parser("models", help="list the models and where their weights are", allow_abbrev=False)
     _add_settings(models, {"cache_dir"})
     return parser
+
+
+def _add_wanted(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="a recording in any common container, a folder of them, a list: wav.scp (Kaldi) or .jsonl",
+    )
+    parser.add_argument("--format", choices=("text", "json"), help="of the lines on stdout (default: text)")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="JSON lines go there; a second run goes on where the first ended"
+    )
+    parser.add_argument("--language", type=_language, help="code or name; detected by default")
+    parser.add_argument(
+        "--hotwords", type=_hotwords, default=(), help="words to expect, separated by commas, or @ and a file of them"
+    )
+    parser.add_argument("--no-itn", action="store_true", help="numbers as they were spoken, where the model can")
+    parser.add_argument("--no-words", action="store_true", help="JSON without the times of words, a little faster")
+    parser.add_argument("--max-new-tokens", type=_count, metavar="N", help="most tokens of a segment")
+    parser.add_argument("--parallel", type=_count, metavar="N", help="recordings under way at once, each in memory")
+
+
+def _language(text: str) -> str:
+    from app.languages import language_code
+
+    try:
+        language_code(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def _hotwords(text: str) -> tuple[str, ...]:
+    from app.options import split_hotwords
+
+    if not text.startswith("@"):
+        return split_hotwords([text])
+    try:
+        return split_hotwords(Path(text[1:]).read_text("utf-8-sig").splitlines())
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text[1:]}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise argparse.ArgumentTypeError(f"{text[1:]} is not UTF-8 text") from error
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError("must be a whole number, at least 1")
+    return int(text)
 
 
 def _add_settings(parser: argparse.ArgumentParser, names: set[str]) -> None:
@@ -83,41 +127,59 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
         parser.error(f"{_option(name)} (TINGLU_{name.upper()}): {first.get('ctx', {}).get('error') or first['msg']}")
 
 
-def _pipeline(settings: Settings, *, in_process: bool) -> Pipeline:
-    """The pipeline, or the end of the program in one line if it can never work."""
-    from app.runtime import build_pipeline
+@contextmanager
+def _or_end() -> Iterator[None]:
+    """What can never work ends the program, in one line."""
     from engine.catalog import ModelNotFound
 
     try:
-        return build_pipeline(settings, in_process=in_process)
+        yield
     except (ModelNotFound, ValueError) as error:
         print(f"tinglu: {error}", file=sys.stderr)
         sys.exit(_UNUSABLE)
 
 
 def _serve(settings: Settings) -> int:
+    from app.runtime import build_pipeline
     from app.server import serve
+    from engine.logs import configure_logging
 
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    serve(_pipeline(settings, in_process=False), settings)
-    return 0
+    configure_logging(settings.log_level, settings.log_format)
+    with _or_end():
+        pipeline = build_pipeline(settings)
+    return serve(pipeline, settings)
 
 
-def _transcribe(settings: Settings, options: argparse.Namespace) -> int:
-    import asyncio
+def _transcribe(parser: argparse.ArgumentParser, settings: Settings, options: argparse.Namespace) -> int:
+    from app.transcribe import Wanted, transcribe
+    from app.transcriber import Transcriber
 
-    from app.batch import Batch
-    from app.options import split_hotwords
-
-    logging.basicConfig(level=logging.WARNING, format="tinglu: %(message)s")
-    batch = Batch(
-        _pipeline(settings, in_process=True),
-        parallel=2 * settings.decode_workers,
+    if options.output is not None and options.format == "text":
+        parser.error("--output takes JSON lines, not --format text")
+    _log_for_a_person(verbose=settings.log_level == "debug")
+    wanted = Wanted(
+        inputs=tuple(options.inputs),
+        form=options.format or "text",
+        output=options.output,
         language=options.language,
-        hotwords=split_hotwords([options.hotwords]),
+        hotwords=options.hotwords,
+        itn=not options.no_itn,
+        max_new_tokens=options.max_new_tokens,
+        words=not options.no_words,
     )
-    failures = asyncio.run(batch.run(options.files, options.format))
-    return _FAILED if failures else 0
+
+    def load() -> Transcriber:
+        with _or_end():
+            return Transcriber.load(settings, parallel=options.parallel)
+
+    return transcribe(load, wanted)
+
+
+def _log_for_a_person(*, verbose: bool) -> None:
+    """Warnings alone; how a device died is for who asks, that it did is said at the end."""
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="tinglu: %(message)s")
+    for name in () if verbose else ("engine.client", "engine.transport"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _models(settings: Settings) -> int:

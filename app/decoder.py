@@ -9,19 +9,28 @@ import os
 import resource
 import signal
 import stat
+import sys
+import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from types import ModuleType
 from typing import BinaryIO
 
 from app.pipeline import EncodedAudio
+from app.record import stage
 from audio.decode import Channel, DecodeLimits, DecodingCancelled, decode_into
 from audio.errors import UndecodableAudio
 from audio.shared import SharedWaveform, SharedWaveformRef
 
 _WORKER_BYTES = 1 << 30
 """Memory that decoding one recording may take, beyond the samples themselves: far more than any honest file needs."""
+
+
+_LONG_BYTES = 4 << 20
+"""A quarter of an hour and more in the codecs of the web."""
 
 
 class DecoderPool:
@@ -31,11 +40,22 @@ class DecoderPool:
         self._limits = limits
         self._workers = [_Worker() for _ in range(workers)]
         self._idle: asyncio.Queue[_Worker] = asyncio.Queue()
+        # One worker is left to short recordings, which would otherwise wait for several long ones to be decoded.
+        self._long = asyncio.Semaphore(workers - 1) if workers > 1 else None
         for worker in self._workers:
             self._idle.put_nowait(worker)
 
     async def decode(self, audio: EncodedAudio, into: SharedWaveform, *, channel: Channel) -> None:
-        worker = await self._idle.get()
+        async with contextlib.AsyncExitStack() as turn:
+            with stage("queue"):
+                if self._long is not None and await asyncio.to_thread(_is_long, audio):
+                    await turn.enter_async_context(self._long)
+                worker = await self._idle.get()
+            with stage("decode"):
+                await self._work(worker, audio, into, channel)
+
+    async def _work(self, worker: _Worker, audio: EncodedAudio, into: SharedWaveform, channel: Channel) -> None:
+        """Have an idle worker decode, and count it among the idle ones again."""
         try:
             work = worker.submit(audio.content, into.ref(), self._limits, channel)
         except BaseException:
@@ -62,7 +82,8 @@ class _Worker:
     @staticmethod
     def _start() -> ProcessPoolExecutor:
         executor = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_initialise)
-        executor.submit(_initialise)  # starts the process now, not with the first recording
+        with _apart():
+            executor.submit(os.getpid)  # starts the process now, not with the first recording
         return executor
 
     def submit(
@@ -79,20 +100,53 @@ class _Worker:
         self._executor.shutdown(cancel_futures=True)
 
 
+def _is_long(audio: EncodedAudio) -> bool:
+    """Whether it may take seconds to decode."""
+    content = audio.content
+    try:
+        return (len(content) if isinstance(content, bytes) else os.stat(content).st_size) >= _LONG_BYTES
+    except OSError:  # the worker says what is wrong with it
+        return False
+
+
 def _on(loop: asyncio.AbstractEventLoop, idle: asyncio.Queue[_Worker], worker: _Worker) -> None:
     with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(idle.put_nowait, worker)
 
 
+@contextlib.contextmanager
+def _apart() -> Iterator[None]:
+    """Processes that are started meanwhile keep out of what concerns the app alone.
+
+    They do not import its main module: a script without `if __name__ == "__main__"` would run once more in each. And
+    they do not hear a terminal interrupt the whole group, from their first moment on: a blocked signal is inherited.
+    """
+    main = sys.modules["__main__"]
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
 def _initialise() -> None:
-    """Workers end when the app ends them, not when a terminal interrupts the whole group.
+    """Workers end when the app ends them, or is itself ended by force.
 
     A few bytes can make FFmpeg allocate gigabytes (an MP4 whose index claims so many samples): memory is bounded.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_app, name="parent", daemon=True).start()
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     in_use = int(status["VmData"].split()[0]) * 1024
     resource.setrlimit(resource.RLIMIT_DATA, (in_use + _WORKER_BYTES, in_use + _WORKER_BYTES))
+
+
+def _end_with_the_app() -> None:
+    app = parent_process()
+    assert app is not None
+    app.join()
+    os._exit(1)
 
 
 def _decode(content: bytes | str, into: SharedWaveformRef, limits: DecodeLimits, channel: Channel) -> None:

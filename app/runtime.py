@@ -13,9 +13,11 @@ from app.pipeline import RECOGNIZER, VAD, Pipeline
 from app.settings import Settings
 from app.stages import load_vad
 from engine.catalog import Catalog, ResolvedModel
-from engine.client import DeviceClient, DeviceProcess, DeviceThread
+from engine.client import DeviceProcess, DeviceThread
+from engine.device import Device
 from engine.loop import StageFactory
 from engine.stage import Stage
+from engine.supervisor import RestartPolicy, SupervisedDevice
 
 DeviceKind = Literal["cpu", "cuda"]
 
@@ -35,16 +37,21 @@ def build_pipeline(settings: Settings, *, in_process: bool = False) -> Pipeline:
     segmentation = settings.segmentation()
     model = Catalog(settings.cache_dir).resolve(settings.model or _DEFAULT_MODELS[kind])
     factories: dict[str, StageFactory] = {
-        RECOGNIZER: functools.partial(load_recognizer, model, kind, engine_options(settings)),
+        RECOGNIZER: functools.partial(load_recognizer, model, kind, settings.cache_dir, engine_options(settings)),
         VAD: functools.partial(load_vad, kind),
     }
-    device: DeviceClient = (
-        DeviceThread(factories)
-        if in_process
-        else DeviceProcess(factories, environment={"TINGLU_LOG_LEVEL": settings.log_level})
-    )
+    device: Device = DeviceThread(factories) if in_process else supervised_device(factories, settings)
     decoder = DecoderPool(workers=settings.decode_workers, limits=settings.decode_limits())
     return Pipeline(decoder=decoder, device=device, segmentation=segmentation)
+
+
+def supervised_device(factories: Mapping[str, StageFactory], settings: Settings) -> SupervisedDevice:
+    """The stages in a process that is started again when it dies."""
+    environment: dict[str, str] = {"TINGLU_LOG_LEVEL": settings.log_level, "TINGLU_LOG_FORMAT": settings.log_format}
+    if settings.log_format == "json":
+        environment["VLLM_CONFIGURE_LOGGING"] = "0"  # its lines come through ours
+    policy = RestartPolicy(restarts=settings.engine_restarts, window_seconds=settings.engine_restart_window_seconds)
+    return SupervisedDevice(lambda: DeviceProcess(factories, environment=environment), policy)
 
 
 def device_kind(settings: Settings) -> DeviceKind:
@@ -69,8 +76,18 @@ def engine_options(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in named.items() if value is not None} | settings.engine_args
 
 
-def load_recognizer(model: ResolvedModel, kind: DeviceKind, options: Mapping[str, Any]) -> Stage:
-    """Runs in the device process. The heavy imports belong here, not at the top."""
+def load_recognizer(model: ResolvedModel, kind: DeviceKind, cache_dir: Path, options: Mapping[str, Any]) -> Stage:
+    """Runs in the device process. The heavy imports belong here, not at the top; torch's threads read the environment.
+
+    `cache_dir` is where a recogniser keeps what it makes of a model's weights.
+    """
+    from engine.native.vllm_compat import configure_environment
+
+    configure_environment(kind)
+    if model.family == "fun_asr_nano":
+        from engine.fun_asr_nano.load import load_fun_asr_nano
+
+        return load_fun_asr_nano(model, kind, cache_dir, options)
     from engine.native.load import load_native
 
     return load_native(model, kind, options)

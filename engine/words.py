@@ -46,7 +46,10 @@ class TimedPiece(NamedTuple):
 
 
 class _Character(NamedTuple):
+    """A character, or letters of one piece that go together anyway."""
+
     text: str
+    kind: str
     start: float
     end: float
     measured: bool
@@ -81,7 +84,7 @@ class _Merger:
     prefix: str = ""
 
     def take(self, character: _Character) -> None:
-        match _kind(character.text):
+        match character.kind:
             case "space":
                 self._space(character.text)
             case "mark":
@@ -134,14 +137,14 @@ class _Merger:
     def _spell(self, character: _Character) -> None:
         if not self.prefix and self.drafts and _continues(self.drafts[-1], character.text):
             self.drafts[-1].text += character.text
-            self.drafts[-1].last = character.text
+            self.drafts[-1].last = character.text[-1]
             self.drafts[-1].hear(character)
         else:
             self._begin(character, spelled=True)
 
     def _begin(self, character: _Character, *, spelled: bool) -> None:
         self._close()
-        draft = _Draft(self.prefix + character.text, spelled, character.start, character.end, last=character.text)
+        draft = _Draft(self.prefix + character.text, spelled, character.start, character.end, last=character.text[-1])
         draft.hear(character)
         self.drafts.append(draft)
         self.prefix = ""
@@ -230,30 +233,61 @@ def _kind(text: str) -> str:
     return "spelled"
 
 
-def _characters(pieces: Sequence[TimedPiece]) -> list[_Character]:
+def _characters(pieces: Sequence[TimedPiece]) -> Iterable[_Character]:
     """Characters with the time from the first to the last piece that holds a byte of them.
 
     A piece that holds several characters of an unspaced script is divided evenly among these.
     """
-    data = b"".join(piece.data for piece in pieces)
+    for group in _whole_characters(pieces):
+        runs = _runs(group[0].data) if len(group) == 1 else None
+        if runs is None:
+            yield from _broken_characters(group)
+            continue
+        _, start, end, measured = group[0]
+        unspaced = sum(kind == "unspaced" for _, kind in runs)
+        width = (end - start) / max(unspaced, 1)
+        used = 0
+        for text, kind in runs:
+            if kind == "unspaced" and unspaced > 1:
+                yield _Character(text, kind, start + width * used, start + width * (used + 1), measured)
+                used += 1
+            else:
+                yield _Character(text, kind, start, end, measured)
+
+
+def _whole_characters(pieces: Sequence[TimedPiece]) -> Iterable[Sequence[TimedPiece]]:
+    """Pieces cut where no character can go on: in front of those that begin with no continuation byte of UTF-8."""
+    first = 0
+    for index in range(1, len(pieces) + 1):
+        if index == len(pieces) or (pieces[index].data and not 0x80 <= pieces[index].data[0] < 0xC0):
+            yield pieces[first:index]
+            first = index
+
+
+@lru_cache(maxsize=65536)
+def _runs(data: bytes) -> tuple[tuple[str, str], ...] | None:
+    """The characters of a piece with their kinds, letters that follow each other as one; None if it is no UTF-8."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    runs: list[tuple[str, str]] = []
+    for character in text:
+        kind = _kind(character)
+        if kind == "spelled" and character.isalpha() and runs and runs[-1][1] == "spelled" and runs[-1][0].isalpha():
+            runs[-1] = (runs[-1][0] + character, kind)
+        else:
+            runs.append((character, kind))
+    return tuple(runs)
+
+
+def _broken_characters(pieces: Sequence[TimedPiece]) -> Iterable[_Character]:
+    """Characters whose bytes are spread over several pieces, or are no UTF-8 at all."""
     owners = [index for index, piece in enumerate(pieces) for _ in piece.data]
-    spelled: list[tuple[str, int, int]] = []
-    shares = [0] * len(pieces)
-    for text, first, last in _decode(data):
-        if owners[first] == owners[last] and _kind(text) == "unspaced":
-            shares[owners[first]] += 1
-        spelled.append((text, owners[first], owners[last]))
-    used = [0] * len(pieces)
-    characters = []
-    for text, first, last in spelled:
-        start, end = pieces[first].start, pieces[last].end
-        if shares[first] > 1 and first == last and _kind(text) == "unspaced":
-            width = (end - start) / shares[first]
-            start, end = start + width * used[first], start + width * (used[first] + 1)
-            used[first] += 1
-        measured = all(piece.measured for piece in pieces[first : last + 1])
-        characters.append(_Character(text, start, end, measured))
-    return characters
+    for text, first, last in _decode(b"".join(piece.data for piece in pieces)):
+        holders = pieces[owners[first] : owners[last] + 1]
+        measured = all(piece.measured for piece in holders)
+        yield _Character(text, _kind(text), holders[0].start, holders[-1].end, measured)
 
 
 def _decode(data: bytes) -> Iterable[tuple[str, int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -105,6 +106,7 @@ class CtcAligner:
         return tuple(merge_pieces(timed))
 
 
+@lru_cache(maxsize=65536)
 def _written_otherwise(data: bytes) -> bool:
     """Whether a piece holds a digit or symbol: the head learned spelled-out text, where "5" is a word."""
     text = data.decode(errors="ignore")

@@ -49,7 +49,7 @@ def test_every_setting_is_an_option(command: str, capsys: pytest.CaptureFixture[
         main([command, "--help"])
     assert end.value.code == 0
     shown = capsys.readouterr().out
-    for name in set(Settings.model_fields) - {"host", "port", "max_upload_bytes", "shutdown_grace_seconds"}:
+    for name in set(Settings.model_fields) - {"host", "port", "startup_grace_seconds", "shutdown_grace_seconds"}:
         assert f"--{name.replace('_', '-')}" in shown
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -41,6 +43,17 @@ def test_transcribe_reads_every_container(tmp_path: Path) -> None:
     assert len(failures) == 2
     assert "notes.txt" in failures[0]
     assert "missing.wav" in failures[1]
+
+
+def test_an_interrupt_while_loading_ends_quickly_and_says_so() -> None:
+    command = [sys.executable, "-m", "app.cli", "transcribe", str(DATA / "jfk.wav")]
+    process = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(4)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=10)
+    assert (process.returncode, out, err) == (130, "", "tinglu: interrupted\n")
 
 
 def test_models_lists_the_embedded_one_as_installed() -> None:
