@@ -133,9 +133,8 @@ class FunAsrNanoRecognizer:
     def close(self) -> None:
         for call_id in list(self._calls):
             self.cancel(call_id)
-        for _, listening in self._listening:
-            listening.mark.wait()
         self._listening.clear()
+        self._listener.close()
         if self._timer is not None:
             self._timer.close()
         self.decoder.close()
@@ -186,10 +185,10 @@ class FunAsrNanoRecognizer:
 
     def _collect_heard(self) -> bool:
         """Give the language model what the encoder has finished."""
-        if not self._listening or not self._listening[0][1].mark.reached:
+        if not self._listening or not self._listening[0][1].reached:
             return False
         pieces, listening = self._listening.pop(0)
-        for piece, heard in zip(pieces, listening.heard, strict=True):
+        for piece, heard in zip(pieces, listening.heard(), strict=True):
             if piece.call.over:
                 continue
             options = piece.call.options
@@ -251,7 +250,7 @@ class FunAsrNanoRecognizer:
         if self._aligning is not None:
             wait([self._aligning[1]], timeout=_PATIENCE_SECONDS)
         elif self._listening:
-            self._listening[0][1].mark.wait()
+            self._listening[0][1].heard()
 
     def _finish(self, piece: Piece, words: Words) -> None:
         """A piece is done: put out its segment if it was the last one, and forget the call with its last segment."""
