@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from app.record import note_gone
+
 T = TypeVar("T")
 
 
@@ -34,6 +36,7 @@ async def unless(leaving: Coroutine[Any, Any, object], work: Coroutine[Any, Any,
         await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
+        note_gone()
         raise ClientDisconnect
     finally:
         working.cancel()

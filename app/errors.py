@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -13,6 +14,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from app.record import current, note_refusal
 from audio.errors import AudioError, AudioTooLong
 from engine.device import DeviceGone
 
@@ -45,14 +47,26 @@ class Refusal(Exception):
     @property
     def body(self) -> dict[str, Any]:
         """OpenAI's error object."""
-        kind = "invalid_request_error" if self.status < 500 else "server_error"
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+        return {"error": {"message": self.message, "type": self._type, "param": self.param, "code": self.code}}
+
+    @property
+    def event(self) -> dict[str, Any]:
+        """What a WebSocket says."""
+        return {"event": "error", "code": self.code, "message": self.message}
+
+    @property
+    def _type(self) -> str:
+        """As OpenAI names them; which exception its clients raise depends on the status alone."""
+        if self.status == HTTPStatus.TOO_MANY_REQUESTS:
+            return "rate_limit_error"
+        return "invalid_request_error" if self.status < 500 else "server_error"
 
     def response(self, headers: Mapping[str, str] | None = None) -> JSONResponse:
+        note_refusal(self.code)
         answer = JSONResponse(self.body, self.status, headers=headers)
         if self.retry_after is not None:
             answer.headers["retry-after"] = str(math.ceil(self.retry_after))
-        elif self.status >= 500:
+        else:
             answer.headers["x-should-retry"] = "false"  # what OpenAI's clients look at before they try again
         return answer
 
@@ -74,25 +88,31 @@ def refusal_for(error: Exception) -> Refusal:
         case ValueError():
             logger.info("the recogniser refused a request", exc_info=error)
             return Refusal(400, "unsupported_option", str(error))
-    logger.error("a request failed", exc_info=error)
+    return internal_error(error)
+
+
+def internal_error(error: Exception) -> Refusal:
+    """A fault of ours: the log has its traceback, the client does not."""
+    record = current()
+    request_id = record.request_id if record else "-"
+    logger.error("a request failed, id=%s", request_id, exc_info=error, extra={"request_id": request_id})
     return Refusal(500, "internal_error", "The server failed on this request; its log says why.")
 
 
 def invalid_fields(errors: Sequence[Any]) -> Refusal:
     """The first complaint of pydantic about a form, naming the field and what is allowed, never the value."""
     first = errors[0]
-    param = next((str(part) for part in first["loc"] if part not in ("body", "query", "path")), None)
+    path = [part for part in first["loc"] if isinstance(part, str) and part not in ("body", "query", "path")]
     reason = str(first.get("ctx", {}).get("error") or first["msg"])
-    return Refusal(400, "invalid_value", f"Invalid `{param}`: {reason}", param=param)
+    return Refusal(400, "invalid_value", f"Invalid `{'.'.join(path)}`: {reason}", param=path[0] if path else None)
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Give every way for a request to fail the same shape."""
+    """Give every way for a request to fail the same shape; what is left over is caught in `app.access`."""
     app.add_exception_handler(Refusal, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(ClientDisconnect, _gone)
-    app.add_exception_handler(Exception, _failed)
 
 
 async def _refused(_: Request, error: Exception) -> Response:
@@ -114,8 +134,3 @@ async def _http(_: Request, error: Exception) -> Response:
 
 async def _gone(_: Request, __: Exception) -> Response:
     return Response(status_code=CLIENT_GONE)
-
-
-async def _failed(_: Request, __: Exception) -> Response:
-    """A fault of ours outside the pipeline; the server logs its traceback."""
-    return Refusal(500, "internal_error", "The server failed on this request; its log says why.").response()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar, get_origin
+from typing import Any, ClassVar, TypeVar, get_origin
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -22,12 +25,19 @@ MAX_FILES = 4
 MAX_FIELDS = 64
 MAX_FIELD_BYTES = 64 * 1024
 _IN_MEMORY_BYTES = 1024 * 1024
+_RETRY_FULL_SECONDS = 60
+
+logger = logging.getLogger(__name__)
 
 
 class Form(BaseModel):
-    """Base of the forms: fields that are not known are ignored, empty ones count as left out."""
+    """Base of the forms: fields that are not known are ignored, empty ones count as left out.
+
+    Those named in `objects` may also come member by member: `name[member]`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+    objects: ClassVar[frozenset[str]] = frozenset()
 
 
 F = TypeVar("F", bound=Form)
@@ -74,6 +84,13 @@ async def _parse(request: Request) -> FormData:
         return await parser.parse()
     except MultiPartException as error:
         raise Refusal(400, "invalid_form", error.message) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        logger.error("no room for an upload: %s", error)
+        raise Refusal(
+            503, "storage_full", "The server has no room for the recording.", retry_after=_RETRY_FULL_SECONDS
+        ) from error
 
 
 def form_schema(model: type[Form]) -> dict[str, Any]:
@@ -93,10 +110,19 @@ def _fields(form: FormData, model: type[F]) -> F:
             raise Refusal(400, "invalid_value", f"Invalid `{name}`: it must be text, not a file", param=name)
         if given:
             values[name] = given if get_origin(field.annotation) in (list, tuple) else given[-1]
+        elif name in model.objects and (members := _members(form, name)):
+            values[name] = members
     try:
         return model.model_validate(values)
     except ValidationError as error:
         raise invalid_fields(error.errors()) from None
+
+
+def _members(form: FormData, name: str) -> dict[str, Any]:
+    """The members of an object whose fields are called `name[member]`."""
+    pattern = re.compile(rf"{re.escape(name)}\[(\w+)\]")
+    matches = ((pattern.fullmatch(key), value) for key, value in form.multi_items() if value != "")
+    return {match[1]: value for match, value in matches if match}
 
 
 async def _recording(form: FormData) -> EncodedAudio:

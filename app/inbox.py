@@ -37,7 +37,7 @@ class Inbox:
             await asyncio.gather(reader, return_exceptions=True)
 
     async def next(self) -> Frame:
-        """The next frame.
+        """The next frame. Cancelling the call loses none.
 
         Raises:
             ClientDisconnect: there will be none.

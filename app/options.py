@@ -12,7 +12,7 @@ from pydantic import AfterValidator
 from app.errors import Refusal
 from app.languages import choose_language
 from app.pipeline import TranscriptionOptions
-from engine.recognition import Capabilities, DecodingOptions
+from engine.recognition import Capabilities, DecodingOptions, Task
 from vad.options import SegmentationOptions
 
 _HOTWORD_SEPARATOR = re.compile("[,\N{FULLWIDTH COMMA}]")
@@ -25,38 +25,64 @@ def split_hotwords(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 Hotwords = Annotated[tuple[str, ...], AfterValidator(split_hotwords)]
-"""A form field."""
+"""A form field; any list whose items may be repeated or separated by commas is written so."""
 
 
 def transcription_options(
     capabilities: Capabilities,
     *,
     language: str | None = None,
+    languages: tuple[str, ...] = (),
     hotwords: tuple[str, ...] = (),
     prompt: str = "",
     temperature: float = 0.0,
+    task: Task = "transcribe",
     word_timestamps: bool = True,
     segmentation: SegmentationOptions | None = None,
+    warnings: tuple[str, ...] = (),
 ) -> TranscriptionOptions:
     """Options for the loaded recogniser; word times are asked for only where it makes them.
 
+    A recogniser that takes hotwords takes the prompt as such; one that does not gets the prompt as text, and a warning
+    says that the hotwords are lost. `languages` are candidates: one of them alone is the language, of several the
+    recogniser finds out which; `language` goes before them. `warnings` are those of the request so far.
+
     Raises:
-        Refusal: 400, a language that it does not speak.
+        Refusal: 400, a language that it does not speak, or a translation that it does not make.
     """
-    try:
-        code = choose_language(language, capabilities.languages)
-    except ValueError as error:
-        raise Refusal(400, "invalid_language", f"Invalid `language`: {error}", param="language") from error
+    if task == "translate" and not capabilities.translation:
+        raise Refusal(400, "unsupported_model", f"The model {capabilities.model} does not translate.", param="model")
+    code = _language("language", language, capabilities)
+    candidates = dict.fromkeys(_language("languages", each, capabilities) for each in languages)
+    lost = list(warnings)
+    if code is None and len(candidates) == 1:
+        (code,) = candidates
+    elif code is None and candidates:
+        lost.append("several languages are no limit: the model finds out among all that it knows")
+    if capabilities.hotwords:
+        hotwords, prompt = split_hotwords([*hotwords, prompt]), ""
+    elif hotwords:
+        hotwords = ()
+        lost.append("hotwords have no effect: the model takes none")
     return TranscriptionOptions(
         DecodingOptions(
             language=code,
+            task=task,
             prompt=prompt,
             hotwords=hotwords,
             temperature=temperature,
             word_timestamps=word_timestamps and capabilities.word_timestamps,
         ),
         segmentation=segmentation,
+        warnings=tuple(lost),
     )
+
+
+def _language(param: str, text: str | None, capabilities: Capabilities) -> str | None:
+    try:
+        return choose_language(text, capabilities.languages)
+    except ValueError as error:
+        raise Refusal(400, "invalid_language", f"Invalid `{param}`: {error}", param=param) from error
 
 
 def segmentation_options(
@@ -82,7 +108,7 @@ def segmentation_options(
         raise Refusal(400, "invalid_value", f"Segmentation: {error}", param="silence_schedule") from error
 
 
-def refuse_speakers(wanted: bool) -> None:
+def refuse_speakers(wanted: bool, param: str = "spk") -> None:
     """There is no speaker model yet, and a request for speakers is not served without them.
 
     Raises:
@@ -90,5 +116,8 @@ def refuse_speakers(wanted: bool) -> None:
     """
     if wanted:
         raise Refusal(
-            400, "unsupported_parameter", "`spk`: this server cannot tell speakers apart; leave it out.", param="spk"
+            400,
+            "unsupported_parameter",
+            f"`{param}`: this server cannot tell speakers apart; leave it out.",
+            param=param,
         )

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
+from app.record import note_audio, stage
 from app.text import join_texts
 from app.transcript import Segment, Transcript
 from audio.decode import Channel
 from audio.shared import SharedWaveform, Waveform
 from audio.span import Span
-from engine.device import Device
+from engine.device import Device, DeviceHealth
 from engine.recognition import Capabilities, DecodingOptions, Hypothesis, Recognition
 from vad.options import SegmentationOptions
 
@@ -49,11 +50,14 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionOptions:
-    """Everything a request may choose. `segmentation` None means the server's own."""
+    """Everything a request may choose. `segmentation` None means the server's own; `warnings` say what of the request
+    is not honoured, and go into the transcript.
+    """
 
     decoding: DecodingOptions = DecodingOptions()
     segmentation: SegmentationOptions | None = None
     channel: Channel = "mix"
+    warnings: tuple[str, ...] = ()
 
 
 class Pipeline:
@@ -73,9 +77,9 @@ class Pipeline:
         await self._device.ready()
 
     @property
-    def alive(self) -> bool:
-        """Whether a request sent now would be served."""
-        return self._device.alive
+    def health(self) -> DeviceHealth:
+        """How the device is."""
+        return self._device.health
 
     @property
     def capabilities(self) -> Capabilities:
@@ -99,11 +103,16 @@ class Pipeline:
         raise AssertionError("a stream ends with its transcript")
 
     async def stream(
-        self, source: Source, options: TranscriptionOptions | None = None
+        self,
+        source: Source,
+        options: TranscriptionOptions | None = None,
+        *,
+        admit: Callable[[float], None] | None = None,
     ) -> AsyncGenerator[Segment | Transcript, None]:
         """Segments in the order of the recording, each as soon as it and all before it are ready; then the transcript.
 
-        Closing the generator cancels what is left on the device. Raises what `transcribe` raises.
+        `admit` is told the seconds of sound before the device hears of them; what it raises ends the request. Closing
+        the generator cancels what is left on the device. Raises what `transcribe` raises.
         """
         options = options or TranscriptionOptions()
         started = time.perf_counter()
@@ -113,16 +122,22 @@ class Pipeline:
             else:
                 await asyncio.to_thread(waveform.write, source)
             duration = waveform.duration
-            spans = await self._spans(waveform, options)
+            note_audio(duration)
+            if admit is not None:
+                admit(duration)
+            with stage("vad"):
+                spans = await self._spans(waveform, options)
             segments: list[Segment] = []
-            warnings: list[str] = []
+            warnings = list(options.warnings)
             if spans:
-                async with aclosing(self._hypotheses(waveform, spans, options.decoding)) as hypotheses:
-                    async for span, hypothesis in hypotheses:
-                        warnings += hypothesis.warnings
-                        if hypothesis.text.strip():
-                            segments.append(_segment(span, hypothesis))
-                            yield segments[-1]
+                hypotheses = self._hypotheses(waveform, spans, options.decoding)
+                with stage("recognise"):
+                    async with aclosing(hypotheses):
+                        async for span, hypothesis in hypotheses:
+                            warnings += hypothesis.warnings
+                            if hypothesis.text.strip():
+                                segments.append(_segment(span, hypothesis))
+                                yield segments[-1]
             yield Transcript(
                 text=join_texts(segment.text for segment in segments),
                 segments=tuple(segments),

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request
 from starlette.requests import HTTPConnection
 
+from app.access import Ledger
+from app.admission import Admission
 from app.disconnect import unless_gone
 from app.errors import refusal_for
-from app.pipeline import EncodedAudio, Pipeline, TranscriptionOptions
+from app.limits import Uploads
+from app.metrics import Metrics
+from app.pipeline import EncodedAudio, Pipeline, Source, TranscriptionOptions
 from app.readiness import Readiness
 from app.settings import Settings
-from app.transcript import Transcript
+from app.sockets import Sockets
+from app.transcript import Segment, Transcript
 from engine.recognition import Capabilities
 from vad.options import SegmentationOptions
 
@@ -26,6 +33,11 @@ class Services:
     pipeline: Pipeline
     settings: Settings
     readiness: Readiness
+    admission: Admission
+    sockets: Sockets
+    uploads: Uploads
+    ledger: Ledger
+    metrics: Metrics
     device: str
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -46,13 +58,30 @@ class Services:
             Refusal: what to answer instead.
             ClientDisconnect: the client has left; everything of the request is cancelled.
         """
-        return await unless_gone(request, self._transcribe(audio, options))
+        return await unless_gone(request, self.transcript(audio, options))
 
-    async def _transcribe(self, audio: EncodedAudio, options: TranscriptionOptions) -> Transcript:
+    async def transcript(self, source: Source, options: TranscriptionOptions) -> Transcript:
+        """The transcript, whoever waits for it.
+
+        Raises:
+            Refusal: what to answer instead.
+        """
         try:
-            return await self.pipeline.transcribe(audio, options)
+            async with aclosing(self.stream(source, options)) as items:
+                async for item in items:
+                    if isinstance(item, Transcript):
+                        return item
         except Exception as error:
             raise refusal_for(error) from error
+        raise AssertionError("a stream ends with its transcript")
+
+    async def stream(self, source: Source, options: TranscriptionOptions) -> AsyncGenerator[Segment | Transcript, None]:
+        """The same in pieces, as `Pipeline.stream` gives them; raises its exceptions, and refusals of admission."""
+        with self.admission.place() as place:
+            async with aclosing(self.pipeline.stream(source, options, admit=place.hear)) as items:
+                async for item in items:
+                    place.done_until(item.duration if isinstance(item, Transcript) else item.end)
+                    yield item
 
 
 async def any_services(connection: HTTPConnection) -> Services:
@@ -62,13 +91,15 @@ async def any_services(connection: HTTPConnection) -> Services:
     return services
 
 
-async def ready_services(services: Annotated[Services, Depends(any_services)]) -> Services:
+async def ready_services(request: Request, services: Annotated[Services, Depends(any_services)]) -> Services:
     """The services of an app that can serve.
 
     Raises:
-        Refusal: 503; the body of the request has not been read.
+        Refusal: 503, or 429 where there is no room for a recording; the body of the request has not been read.
     """
     services.readiness.require()
+    if request.method == "POST":
+        services.admission.require()
     return services
 
 

@@ -32,9 +32,13 @@ def join_texts(texts: Iterable[str]) -> str:
     """Texts of consecutive segments as one: a space between them, none where two unspaced scripts meet."""
     joined = ""
     for text in texts:
-        text = text.strip()
-        if not text:
-            continue
-        spaced = joined and not (is_unspaced(joined[-1]) and is_unspaced(text[0]))
-        joined += (" " if spaced else "") + text
+        joined += continuation(joined, text)
     return joined
+
+
+def continuation(before: str, text: str) -> str:
+    """What `text` adds to a joined text that ends as `before` does: itself, after a space where one belongs."""
+    before, text = before.rstrip(), text.strip()
+    if not text or not before:
+        return text
+    return text if is_unspaced(before[-1]) and is_unspaced(text[0]) else f" {text}"

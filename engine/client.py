@@ -15,10 +15,10 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from audio.shared import SharedWaveform
-from engine.device import DeviceGone
+from engine.device import DeviceGone, DeviceHealth
 from engine.loop import StageFactory
 from engine.protocol import Cancel, Failed, FromDevice, Heartbeat, Ready, Stop, Submit, ToDevice
-from engine.stage import Output
+from engine.stage import Output, StageLoad
 from engine.transport import ProcessTransport, ThreadTransport, Transport
 
 _HEARTBEAT_TIMEOUT_SECONDS = 5.0
@@ -37,9 +37,11 @@ class DeviceClient:
         self._calls: dict[int, asyncio.Queue[Output]] = {}
         self._facts: Mapping[str, Mapping[str, Any]] = {}
         self._loaded = asyncio.Event()
+        self._ended = asyncio.Event()
         self._gone: str | None = None
         self._heard = time.monotonic()
         self._stalled_for = 0.0
+        self._stages: Mapping[str, StageLoad] = {}
         self._started = False
         self._closing = False
 
@@ -53,18 +55,33 @@ class DeviceClient:
 
     @property
     def alive(self) -> bool:
+        """Loaded, and heard from lately."""
         if self._gone is not None or not self._facts:
             return False
         silent = time.monotonic() - self._heard > _HEARTBEAT_TIMEOUT_SECONDS
         return not silent and self._stalled_for < self._stall_seconds
 
     @property
+    def health(self) -> DeviceHealth:
+        if self._gone is not None or not self._facts or self.alive:
+            return DeviceHealth(self.alive, self._gone, final=self._gone is not None, stages=self._stages)
+        return DeviceHealth(False, "the device has stopped answering", stages=self._stages)
+
+    async def ended(self) -> None:
+        """Wait until it is gone."""
+        await self._ended.wait()
+
+    def kill(self) -> None:
+        """End it by force, where that is possible; for a device that has stopped answering."""
+        self._transport.kill()
+
+    @property
     def facts(self) -> Mapping[str, Mapping[str, Any]]:
         return self._facts
 
     async def call(self, stage: str, waveform: SharedWaveform, request: Any) -> AsyncGenerator[Any, None]:
-        if self._gone is not None:
-            raise DeviceGone(self._gone)
+        if (failure := self.health.failure) is not None:
+            raise DeviceGone(failure)
         call_id = next(self._ids)
         outputs = self._calls[call_id] = asyncio.Queue[Output]()
         self._send(Submit(call_id, stage, waveform.ref(), request))
@@ -100,8 +117,8 @@ class DeviceClient:
             case Output():
                 if outputs := self._calls.get(message.call_id):
                     outputs.put_nowait(message)
-            case Heartbeat(idle_seconds):
-                self._stalled_for = idle_seconds
+            case Heartbeat(idle_seconds, stages):
+                self._stalled_for, self._stages = idle_seconds, stages
             case Ready(facts):
                 self._facts = facts
                 self._loaded.set()
@@ -115,6 +132,7 @@ class DeviceClient:
         if not self._closing:
             _log.error("the device is gone: %s", reason)
         self._loaded.set()
+        self._ended.set()
         for call_id, outputs in self._calls.items():
             outputs.put_nowait(Output(call_id, error=DeviceGone(reason)))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
 from engine.protocol import Cancel, Failed, FromDevice, Heartbeat, Ready, Stop, Submit, ToDevice
-from engine.stage import Output, Stage
+from engine.stage import Counting, Output, Stage, StageLoad
 
 StageFactory = Callable[[], Stage]
 
@@ -59,12 +60,25 @@ class DeviceLoop:
         self._channel = channel
         self._stages: dict[str, Stage] = {}
         self._calls: dict[int, str] = {}
+        self._open: Counter[str] = Counter()
+        self._busy: Counter[str] = Counter()
         self._came_round = time.monotonic()
 
     @property
     def idle_seconds(self) -> float:
         """Seconds since the loop last came round."""
         return time.monotonic() - self._came_round
+
+    def loads(self) -> Mapping[str, StageLoad]:
+        """How busy each loaded stage is; may be called from any thread."""
+        return {
+            name: StageLoad(
+                busy_seconds=self._busy[name] / 1e9,
+                calls=self._open[name],
+                counters=dict(stage.counters) if isinstance(stage, Counting) else {},
+            )
+            for name, stage in list(self._stages.items())
+        }
 
     def load(self, factories: Mapping[str, StageFactory]) -> None:
         """Build every stage, one after the other, and say so."""
@@ -78,10 +92,12 @@ class DeviceLoop:
         """Serve until `Stop`; EOFError says that the app is gone."""
         while self._take_messages():
             self._came_round = time.monotonic()
-            for stage in self._stages.values():
+            for name, stage in self._stages.items():
                 if stage.busy:
+                    started = time.perf_counter_ns()
                     for output in stage.step():
                         self._hand_out(output)
+                    self._busy[name] += time.perf_counter_ns() - started
 
     def close(self) -> None:
         for stage in self._stages.values():
@@ -96,7 +112,8 @@ class DeviceLoop:
                 case Submit():
                     self._submit(message)
                 case Cancel(call_id):
-                    if stage := self._calls.pop(call_id, None):
+                    if stage := self._calls.get(call_id):
+                        self._forget(call_id)
                         self._stages[stage].cancel(call_id)
                 case Stop():
                     return False
@@ -104,21 +121,24 @@ class DeviceLoop:
         return True
 
     def _submit(self, call: Submit) -> None:
+        self._calls[call.call_id] = call.stage
+        self._open[call.stage] += 1
         try:
             waveform = call.waveform.open()
-            self._calls[call.call_id] = call.stage
             self._stages[call.stage].submit(call.call_id, waveform, call.request)
         except (ValueError, FileNotFoundError) as error:
             # A file that is not there any more is a caller who left; the answer finds nobody.
-            self._calls[call.call_id] = call.stage
             self._hand_out(Output(call.call_id, error=error))
 
     def _hand_out(self, output: Output) -> None:
         if output.call_id not in self._calls:
             return
         if output.last or output.error:
-            del self._calls[output.call_id]
+            self._forget(output.call_id)
         self._channel.send(output)
+
+    def _forget(self, call_id: int) -> None:
+        self._open[self._calls.pop(call_id)] -= 1
 
 
 @contextmanager
@@ -129,7 +149,7 @@ def _heartbeats(channel: Channel, loop: DeviceLoop) -> Iterator[None]:
     def beat() -> None:
         while not over.wait(_HEARTBEAT_SECONDS):
             try:
-                channel.send(Heartbeat(loop.idle_seconds))
+                channel.send(Heartbeat(loop.idle_seconds, loop.loads()))
             except OSError:
                 return
 

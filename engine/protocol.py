@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from audio.shared import SharedWaveformRef
-from engine.stage import Output
+from engine.stage import Output, StageLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,13 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Device to app, every second: seconds since the loop last came round. Long is a stage that hangs."""
+    """Device to app, every second: seconds since the loop last came round, and how busy each stage is.
+
+    Long is a stage that hangs.
+    """
 
     idle_seconds: float
+    stages: Mapping[str, StageLoad]
 
 
 ToDevice = Submit | Cancel | Stop

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 from audio.shared import Waveform
 
@@ -20,6 +20,15 @@ class Output:
     value: Any = None
     last: bool = True
     error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StageLoad:
+    """How busy a stage is: seconds in its steps since it loaded, calls open now, and what it counts itself."""
+
+    busy_seconds: float = 0.0
+    calls: int = 0
+    counters: Mapping[str, float] = field(default_factory=dict)
 
 
 class Stage(Protocol):
@@ -50,3 +59,15 @@ class Stage(Protocol):
 
     def close(self) -> None:
         """Free the device."""
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A stage that counts what it does."""
+
+    @property
+    def counters(self) -> Mapping[str, float]:
+        """Totals since the stage loaded, their unit in the name, such as `llm_seconds`.
+
+        Read from another thread: the names never change.
+        """

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, Protocol
 
+from engine.logs import configure_logging
 from engine.loop import StageFactory, run_device
 from engine.protocol import FromDevice, ToDevice
 
@@ -34,6 +35,9 @@ class Transport(Protocol):
 
     def send(self, message: ToDevice) -> None:
         """Raises OSError if the device is gone."""
+
+    def kill(self) -> None:
+        """End the device at once, where that is possible."""
 
     async def join(self) -> None:
         """Wait until the device has ended, by force if it takes too long."""
@@ -91,6 +95,10 @@ class ProcessTransport:
             raise BrokenPipeError("the device process is not running")
         self._connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
     async def join(self) -> None:
         await self._reap()
         if self._ending is not None:
@@ -138,6 +146,9 @@ class ThreadTransport:
 
     def send(self, message: ToDevice) -> None:
         self._inbox.put(message)
+
+    def kill(self) -> None:
+        """A thread cannot be killed."""
 
     async def join(self) -> None:
         if self._thread is not None:
@@ -191,5 +202,5 @@ def _serve(connection: Connection, factories: dict[str, StageFactory], environme
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.dup2(2, 1)  # results belong to the app's stdout; whatever libraries print here is a log
     os.environ.update(environment)
-    logging.basicConfig(level=os.environ.get("TINGLU_LOG_LEVEL", "INFO").upper())
+    configure_logging(os.environ.get("TINGLU_LOG_LEVEL", "info"), os.environ.get("TINGLU_LOG_FORMAT", "text"))
     run_device(_PipeChannel(connection), factories)

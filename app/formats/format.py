@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from app.transcript import Segment, Transcript
-from engine.recognition import Word
+from engine.recognition import Task, Word
 
 JSON = "application/json"
 PLAIN_TEXT = "text/plain; charset=utf-8"
@@ -23,20 +23,31 @@ PLAIN_TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which times the client asked for, in addition to the text."""
+    """Which times the client asked for, in addition to the text, and what was done to get it."""
 
     segments: bool = True
     words: bool = False
+    task: Task = "transcribe"
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A way to write a transcript; `timed` formats take `timestamp_granularities`."""
+    """A way to write a transcript.
+
+    Attributes:
+        timed: takes `timestamp_granularities`.
+        words: is made of word times, whatever the client asks for.
+        speakers: tells speakers apart.
+        streamed: can be sent as events.
+    """
 
     name: str
     media_type: str
     render: Callable[[Transcript, Asked], str]
     timed: bool = False
+    words: bool = False
+    speakers: bool = False
+    streamed: bool = False
 
 
 class WordAnswer(TypedDict):
@@ -82,3 +93,18 @@ def all_words(segments: Sequence[Segment]) -> list[WordAnswer] | None:
 
 def speaker_name(speaker: int) -> str:
     return f"SPK{speaker}"
+
+
+def speaker_letter(speaker: int) -> str:
+    """The label that OpenAI gives: A to Z, then AA, AB ..."""
+    letters = ""
+    number = speaker + 1
+    while number:
+        number, letter = divmod(number - 1, 26)
+        letters = chr(ord("A") + letter) + letters
+    return letters
+
+
+def warned(answer: dict[str, Any], transcript: Transcript) -> dict[str, Any]:
+    """The answer, with the warnings if there are some."""
+    return answer | {"warnings": transcript.warnings} if transcript.warnings else answer

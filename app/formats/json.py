@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from app.formats.format import JSON, Asked, Format, json_text, usage
+from app.formats.format import JSON, Asked, Format, json_text, usage, warned
 from app.transcript import Transcript
 
 
 def render(transcript: Transcript, _: Asked) -> str:
-    return json_text({"text": transcript.text, "usage": usage(transcript)})
+    return json_text(warned({"text": transcript.text, "usage": usage(transcript)}, transcript))
 
 
-FORMAT = Format("json", JSON, render)
+FORMAT = Format("json", JSON, render, streamed=True)

@@ -10,4 +10,4 @@ def render(transcript: Transcript, _: Asked) -> str:
     return transcript.text
 
 
-FORMAT = Format("text", PLAIN_TEXT, render)
+FORMAT = Format("text", PLAIN_TEXT, render, streamed=True)

@@ -5,7 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from app.formats.format import JSON, Asked, Format, all_words, json_text, seconds, speaker_name, usage, word_answers
+from app.formats.format import (
+    JSON,
+    Asked,
+    Format,
+    all_words,
+    json_text,
+    seconds,
+    speaker_name,
+    usage,
+    warned,
+    word_answers,
+)
 from app.languages import english_name
 from app.transcript import Segment, Transcript
 
@@ -16,8 +27,8 @@ _UNKNOWN_LANGUAGE = "unknown"
 def render(transcript: Transcript, asked: Asked) -> str:
     """OpenAI's `TranscriptionVerbose`; `words` is left out where the model makes no word times."""
     answer: dict[str, Any] = {
-        "task": "transcribe",
-        "language": english_name(transcript.language) if transcript.language else _UNKNOWN_LANGUAGE,
+        "task": asked.task,
+        "language": _language(transcript, asked),
         "duration": seconds(transcript.duration),
         "text": transcript.text,
     }
@@ -26,9 +37,14 @@ def render(transcript: Transcript, asked: Asked) -> str:
     if asked.words and (words := all_words(transcript.segments)) is not None:
         answer["words"] = words
     answer["usage"] = usage(transcript)
-    if transcript.warnings:
-        answer["warnings"] = transcript.warnings
-    return json_text(answer)
+    return json_text(warned(answer, transcript))
+
+
+def _language(transcript: Transcript, asked: Asked) -> str:
+    """The name as `whisper-1` gives it; of a translation that is the language of the text."""
+    if asked.task == "translate":
+        return english_name("en")
+    return english_name(transcript.language) if transcript.language else _UNKNOWN_LANGUAGE
 
 
 def _segment(number: int, segment: Segment, asked: Asked) -> dict[str, Any]:

@@ -1,126 +1,73 @@
-"""The OpenAI door: `/v1/audio/transcriptions` and `/v1/models`."""
+"""The OpenAI door: `/v1/audio/transcriptions`, `/v1/audio/translations` and, of its own file, `/v1/models`."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal
+from contextlib import AsyncExitStack
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import AfterValidator, Field
 
-from app.errors import Refusal
 from app.formats import formats
-from app.formats.format import Asked
-from app.forms import Form, form_schema, uploaded
-from app.models import model_names, require_model
-from app.options import Hotwords, refuse_speakers, transcription_options
+from app.formats.events import transcript_events
+from app.formats.format import JSON
+from app.forms import form_schema, uploaded
+from app.openai_forms import TRANSCRIPTION_FORMATS, TRANSLATION_FORMATS, SpeechForm, TranscriptionForm, TranslationForm
+from app.pipeline import EncodedAudio, TranscriptionOptions
+from app.routes import models
 from app.services import ReadyServices, Services
+from app.sse import EventStream
 
 router = APIRouter(prefix="/v1", tags=["openai"])
+router.include_router(models.router)
+
+WARNINGS = "x-tinglu-warnings"
+"""Header of answers that have no other place for warnings."""
 
 
-def _known_format(name: str) -> str:
-    if name not in formats():
-        raise ValueError(f"allowed are {', '.join(formats())}")
-    return name
-
-
-class TranscriptionForm(Form):
-    """The fields of a transcription beside the recording."""
-
-    model: str | None = Field(None, description="the served model or one of its aliases")
-    language: str | None = Field(None, description="such as en, zh-CN, English, 中文; auto or nothing to detect it")
-    prompt: str = Field("", description="text before the recording, or words to expect")
-    response_format: Annotated[str, AfterValidator(_known_format)] = Field(
-        "json", json_schema_extra={"enum": list(formats())}
-    )
-    temperature: float = Field(0.0, ge=0, le=1)
-    timestamp_granularities: tuple[Literal["word", "segment"], ...] = Field((), description="verbose_json only")
-    hotwords: Hotwords = Field((), description="words to expect, separated by commas")
-    spk: bool = Field(False, description="tell speakers apart")
-    stream: bool = Field(False, description="server-sent events")
-
-    def asked(self) -> Asked:
-        """Segments unless only words are asked for, as at OpenAI."""
-        granularities = self.timestamp_granularities
-        return Asked(segments=not granularities or "segment" in granularities, words="word" in granularities)
+def _content(names: tuple[str, ...], *others: str) -> dict[int | str, dict[str, Any]]:
+    types = [formats()[name].media_type.partition(";")[0] for name in names]
+    return {
+        200: {"description": "The text, in the format asked for.", "content": {each: {} for each in (*types, *others)}}
+    }
 
 
 @router.post(
     "/audio/transcriptions",
     response_class=Response,
-    responses={
-        200: {
-            "description": "The transcript in the format asked for.",
-            "content": {each.media_type: {} for each in formats().values()},
-        }
-    },
+    responses=_content(TRANSCRIPTION_FORMATS, EventStream.media_type),
     openapi_extra=form_schema(TranscriptionForm),
 )
 async def transcriptions(request: Request, services: ReadyServices) -> Response:
-    """OpenAI's transcription endpoint."""
-    async with uploaded(request, TranscriptionForm) as (form, audio):
-        _check(form, services)
-        asked = form.asked()
-        options = transcription_options(
-            services.capabilities,
-            language=form.language,
-            hotwords=form.hotwords,
-            prompt=form.prompt,
-            temperature=form.temperature,
-            word_timestamps=asked.words,
-        )
-        transcript = await services.transcribe(request, audio, options)
-    chosen = formats()[form.response_format]
-    return Response(await asyncio.to_thread(chosen.render, transcript, asked), media_type=chosen.media_type)
+    """What is said in a recording, as OpenAI's endpoint answers."""
+    async with AsyncExitStack() as upload:
+        form, audio = await upload.enter_async_context(uploaded(request, TranscriptionForm))
+        options = form.options(services)
+        if not form.stream:
+            return await _answer(request, services, audio, form, options)
+        items = services.stream(audio, options)
+        events = transcript_events(items, speakers=form.format.speakers)
+        return EventStream(events, holding=upload.pop_all())
 
 
-def _check(form: TranscriptionForm, services: Services) -> None:
-    """What no field can know alone.
-
-    Raises:
-        Refusal: 400 or 404.
-    """
-    require_model(form.model, services.capabilities)
-    refuse_speakers(form.spk)
-    if form.stream:
-        raise Refusal(400, "unsupported_parameter", "`stream`: this server does not stream yet.", param="stream")
-    if form.timestamp_granularities and not formats()[form.response_format].timed:
-        timed = ", ".join(each.name for each in formats().values() if each.timed)
-        raise Refusal(
-            400,
-            "invalid_value",
-            f"`timestamp_granularities` needs a `response_format` with times: {timed}.",
-            param="timestamp_granularities",
-        )
+@router.post(
+    "/audio/translations",
+    response_class=Response,
+    responses=_content(TRANSLATION_FORMATS),
+    openapi_extra=form_schema(TranslationForm),
+)
+async def translations(request: Request, services: ReadyServices) -> Response:
+    """What is said in a recording, in English, for models that translate."""
+    async with uploaded(request, TranslationForm) as (form, audio):
+        return await _answer(request, services, audio, form, form.options(services))
 
 
-@router.get("/models")
-async def models(services: ReadyServices) -> dict[str, Any]:
-    """The one loaded model."""
-    return {"object": "list", "data": [_model(services)]}
-
-
-@router.get("/models/{model:path}")
-async def model(model: str, services: ReadyServices) -> dict[str, Any]:
-    """The loaded model, under its name or an alias."""
-    require_model(model, services.capabilities)
-    return _model(services)
-
-
-def _model(services: Services) -> dict[str, Any]:
-    """OpenAI's model object, and what the model can do."""
-    capabilities = services.capabilities
-    name, *aliases = model_names(capabilities)
-    return {
-        "id": name,
-        "object": "model",
-        "created": services.created,
-        "owned_by": "tinglu",
-        "aliases": aliases,
-        "languages": capabilities.languages,
-        "detects_language": capabilities.detects_language,
-        "word_timestamps": capabilities.word_timestamps,
-        "hotwords": capabilities.hotwords,
-        "translation": capabilities.translation,
-    }
+async def _answer(
+    request: Request, services: Services, audio: EncodedAudio, form: SpeechForm, options: TranscriptionOptions
+) -> Response:
+    transcript = await services.transcribe(request, audio, options)
+    body = await asyncio.to_thread(form.format.render, transcript, form.asked())
+    headers = {}
+    if transcript.warnings and form.format.media_type != JSON:
+        headers[WARNINGS] = "; ".join(transcript.warnings).encode("ascii", "backslashreplace").decode()
+    return Response(body, media_type=form.format.media_type, headers=headers)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -22,7 +24,7 @@ from audio.decode import Channel
 from audio.errors import AudioTooLong, NoAudioStream, UndecodableAudio
 from audio.shared import SharedWaveform
 from audio.span import SAMPLE_RATE, Span
-from engine.device import DeviceGone
+from engine.device import DeviceGone, DeviceHealth
 from engine.recognition import Capabilities, DecodingOptions, Hypothesis, Word
 from vad.options import SegmentationOptions
 
@@ -70,6 +72,8 @@ class FakeDevice:
 
     languages: tuple[str, ...] = ("en", "zh", "de")
     word_timestamps: bool = True
+    hotwords: bool = True
+    translation: bool = False
     loaded: asyncio.Event = field(default_factory=asyncio.Event)
     running: asyncio.Event = field(default_factory=asyncio.Event)
     entered: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
@@ -91,8 +95,9 @@ class FakeDevice:
             raise DeviceGone(self.failure)
 
     @property
-    def alive(self) -> bool:
-        return self.loaded.is_set() and self.failure is None
+    def health(self) -> DeviceHealth:
+        gone = self.failure is not None
+        return DeviceHealth(self.loaded.is_set() and not gone, self.failure, final=gone)
 
     @property
     def facts(self) -> Mapping[str, Mapping[str, Any]]:
@@ -101,8 +106,8 @@ class FakeDevice:
             max_segment_seconds=30.0,
             languages=self.languages,
             word_timestamps=self.word_timestamps,
-            hotwords=True,
-            translation=False,
+            hotwords=self.hotwords,
+            translation=self.translation,
             detects_language=True,
         )
         return {VAD: {}, RECOGNIZER: {"capabilities": capabilities}}
@@ -176,12 +181,15 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def build() -> Build:
-    """A factory of running apps: `async with build(device, max_upload_bytes=...) as house`."""
+    """A factory of running apps: `async with build(device, max_upload_bytes=...) as house`.
+
+    The fakes do not know the recording of the self-test.
+    """
 
     @asynccontextmanager
     async def build(device: FakeDevice | None = None, /, **settings: Any) -> AsyncIterator[House]:
         device, decoder = device or FakeDevice(), FakeDecoder()
-        app = create_app(Pipeline(decoder=decoder, device=device), Settings(**settings))
+        app = create_app(Pipeline(decoder=decoder, device=device), Settings(**{"self_test": False, **settings}))
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with (
             app.router.lifespan_context(app),
@@ -202,6 +210,20 @@ async def house(build: Build) -> AsyncIterator[House]:
 @pytest.fixture
 def new_device() -> type[FakeDevice]:
     return FakeDevice
+
+
+@pytest.fixture
+def new_decoder() -> type[FakeDecoder]:
+    return FakeDecoder
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Stands for the module that starts real models; a test gives it its `build_pipeline`."""
+    module = ModuleType("app.runtime")
+    module.device_kind = lambda _: "cpu"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "app.runtime", module)
+    return module
 
 
 @pytest.fixture

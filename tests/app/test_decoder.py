@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import struct
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -102,3 +105,34 @@ async def test_a_cancelled_recording_frees_its_worker(tmp_path: Path) -> None:
     async with asyncio.timeout(1):
         await decode(pool, str(DATA / "jfk.wav"))
     await pool.close()
+
+
+_SCRIPT = """
+import asyncio, os, sys
+from app.decoder import DecoderPool
+from app.pipeline import EncodedAudio
+from audio.decode import DecodeLimits
+from audio.shared import SharedWaveform
+
+pool = DecoderPool(workers=1, limits=DecodeLimits())
+
+async def decode():
+    with SharedWaveform() as waveform:
+        await pool.decode(EncodedAudio(sys.argv[1]), waveform, channel="mix")
+        print(waveform.samples, *pool._workers[0]._executor._processes, flush=True)
+
+asyncio.run(decode())
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_script_needs_no_guard_and_leaves_nothing_behind_when_killed(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(_SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(DATA.parents[1])}
+    command = [sys.executable, str(tmp_path / "script.py"), str(DATA / "jfk.wav")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    samples, worker = map(int, done.stdout.split())
+    assert samples == 176_000
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(worker).wait(timeout=5)

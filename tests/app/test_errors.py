@@ -101,8 +101,8 @@ async def test_broken_forms(house: Any, content_type: str, body: bytes) -> None:
     [
         ("/asr", {"spk": "maybe"}, "spk", "boolean"),
         ("/asr", {"timestamp": "maybe"}, "timestamp", "boolean"),
-        (DOORS[1], {"response_format": "docx"}, "response_format", "json, text, verbose_json"),
-        (DOORS[1], {"response_format": "asr"}, "response_format", "json, text, verbose_json"),
+        (DOORS[1], {"response_format": "docx"}, "response_format", "diarized_json, json, srt, text, verbose_json, vtt"),
+        (DOORS[1], {"response_format": "asr"}, "response_format", "diarized_json, json, srt, text, verbose_json, vtt"),
         (DOORS[1], {"temperature": "2"}, "temperature", "less than or equal to 1"),
         (DOORS[1], {"temperature": "nan"}, "temperature", "finite|greater than or equal to 0|less"),
         (
@@ -137,11 +137,6 @@ async def test_languages_that_the_model_does_not_know(house: Any, door: str, lan
 async def test_speakers_are_not_pretended(house: Any, door: str) -> None:
     answer = await house.client.post(door, files=house.recording(), data={"spk": "true"})
     assert_error(answer, 400, "unsupported_parameter", "spk")
-
-
-async def test_streams_are_not_pretended(house: Any) -> None:
-    answer = await house.client.post(DOORS[1], files=house.recording(), data={"stream": "true"})
-    assert_error(answer, 400, "unsupported_parameter", "stream")
 
 
 async def test_unknown_routes_and_methods(house: Any) -> None:
@@ -184,19 +179,16 @@ async def test_bodies_above_the_limit(build: Any) -> None:
         assert "100000" in assert_error(answer, 413, "request_too_large")
 
         request = house.client.build_request("POST", "/asr", files=house.recording(1, 4))
-        sent = 0
 
         async def chunks() -> AsyncIterator[bytes]:
-            nonlocal sent
             body = await request.aread()
             for start in range(0, len(body), 10_000):
-                sent += 10_000
                 yield body[start : start + 10_000]
 
         headers = {"content-type": request.headers["content-type"]}
         answer = await house.client.post("/asr", content=chunks(), headers=headers)
-        assert_error(answer, 413, "request_too_large")
-        assert sent <= 110_000, "refused as soon as the limit was passed"
+        assert "100000" in assert_error(answer, 413, "request_too_large")
+        assert answer.headers["connection"] == "close"
 
 
 async def test_too_many_or_too_large_fields(house: Any) -> None:

@@ -99,9 +99,10 @@ SERVE = """
 import asyncio, sys
 from app.server import serve
 from app.settings import Settings
+from engine.device import DeviceHealth
 
 class Loading:
-    alive = False
+    health = DeviceHealth(alive=False)
     async def ready(self):
         await asyncio.Event().wait()
     async def close(self):

@@ -68,7 +68,8 @@ def test_missing_weights_are_one_line_and_exit_code_two(tmp_path: Path) -> None:
     assert "nowhere" in result.stderr
 
 
-def test_a_killed_engine_is_not_ready_and_refuses() -> None:
+def test_a_killed_engine_is_not_ready_refuses_and_comes_back() -> None:
+    """E11, and E12: the first request after ready finds everything warm."""
     with running_server("--model", "whisper-tiny.en") as server:
         engine = max(psutil.Process(server.pid).children(), key=lambda child: child.memory_info().rss)
         engine.kill()
@@ -80,6 +81,18 @@ def test_a_killed_engine_is_not_ready_and_refuses() -> None:
             response = httpx.post(f"{server.url}/asr", files={"file": file}, timeout=5)
         assert response.status_code == 503
         assert "Retry-After" in response.headers
+        deadline = time.monotonic() + 120
+        while httpx.get(f"{server.url}/health/ready", timeout=5).status_code != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        content = (DATA / "goforward.wav").read_bytes()
+        seconds = []
+        for _ in range(4):
+            started = time.perf_counter()
+            answer = httpx.post(f"{server.url}/asr", files={"file": content}, timeout=60)
+            seconds.append(time.perf_counter() - started)
+            assert answer.json()["text"].lower().startswith("go forward")
+        assert seconds[0] < 1.5 * max(seconds[1:]) + 0.1
 
 
 @pytest.mark.parametrize("door", ["/health", "/docs"])

@@ -1,0 +1,40 @@
+"""`diarized_json`: who said what and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.formats.format import JSON, Asked, Format, json_text, seconds, speaker_letter, usage, warned
+from app.transcript import Segment, Transcript
+
+
+def render(transcript: Transcript, _: Asked) -> str:
+    """OpenAI's `TranscriptionDiarized`."""
+    answer = {
+        "task": "transcribe",
+        "duration": seconds(transcript.duration),
+        "text": transcript.text,
+        "segments": [diarized_segment(number, segment) for number, segment in enumerate(transcript.segments)],
+        "usage": usage(transcript),
+    }
+    return json_text(warned(answer, transcript))
+
+
+def diarized_segment(number: int, segment: Segment) -> dict[str, Any]:
+    """OpenAI's `TranscriptionDiarizedSegment`, which is also an event of a stream."""
+    return {
+        "type": "transcript.text.segment",
+        "id": segment_id(number),
+        "start": seconds(segment.start),
+        "end": seconds(segment.end),
+        "text": segment.text.strip(),
+        "speaker": speaker_letter(segment.speaker or 0),
+    }
+
+
+def segment_id(number: int) -> str:
+    """Unique within a transcript."""
+    return f"seg_{number}"
+
+
+FORMAT = Format("diarized_json", JSON, render, speakers=True, streamed=True)

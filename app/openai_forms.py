@@ -1,0 +1,158 @@
+"""The forms of the OpenAI door: its fields, and a few of our own."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field
+
+from app.chunking import ChunkingStrategy
+from app.errors import Refusal
+from app.formats import formats
+from app.formats.format import Asked, Format
+from app.forms import Form
+from app.models import require_model
+from app.options import Hotwords, refuse_speakers, transcription_options
+from app.pipeline import TranscriptionOptions
+from app.services import Services
+from engine.recognition import Task
+from vad.options import SegmentationOptions
+
+TRANSCRIPTION_FORMATS = tuple(formats())
+TRANSLATION_FORMATS = tuple(name for name, each in formats().items() if not each.speakers)
+
+
+def _one_of(names: tuple[str, ...]) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"allowed are {', '.join(names)}")
+        return name
+
+    return AfterValidator(check)
+
+
+class SpeechForm(Form):
+    """What transcriptions and translations share."""
+
+    task: ClassVar[Task]
+
+    model: str | None = Field(None, description="the served model or one of its aliases")
+    language: str | None = Field(None, description="such as en, zh-CN, English, 中文; auto or nothing to detect it")
+    prompt: str = Field("", description="text before the recording, or words to expect")
+    response_format: str = "json"
+    temperature: float = Field(0.0, ge=0, le=1)
+    hotwords: Hotwords = Field((), description="words to expect, separated by commas")
+    keywords: Hotwords = Field((), description="OpenAI's name for hotwords")
+
+    @property
+    def format(self) -> Format:
+        return formats()[self.response_format]
+
+    def asked(self) -> Asked:
+        """What the answer shall hold."""
+        return Asked(task=self.task)
+
+    def _options(
+        self,
+        services: Services,
+        *,
+        languages: tuple[str, ...] = (),
+        word_timestamps: bool = False,
+        segmentation: SegmentationOptions | None = None,
+        warnings: tuple[str, ...] = (),
+    ) -> TranscriptionOptions:
+        return transcription_options(
+            services.capabilities,
+            language=self.language,
+            languages=languages,
+            hotwords=self.hotwords + self.keywords,
+            prompt=self.prompt,
+            temperature=self.temperature,
+            task=self.task,
+            word_timestamps=word_timestamps,
+            segmentation=segmentation,
+            warnings=warnings,
+        )
+
+
+class TranslationForm(SpeechForm):
+    """The fields of a translation beside the recording. `language` is the one that is spoken."""
+
+    task = "translate"
+
+    response_format: Annotated[str, _one_of(TRANSLATION_FORMATS)] = Field(
+        "json", json_schema_extra={"enum": list(TRANSLATION_FORMATS)}
+    )
+
+    def options(self, services: Services) -> TranscriptionOptions:
+        """What the pipeline shall do: no word times, as the words do not come in the order in which they were said.
+
+        Raises:
+            Refusal: 400 or 404, the loaded model cannot do that.
+        """
+        require_model(self.model, services.capabilities)
+        return self._options(services)
+
+
+class TranscriptionForm(SpeechForm):
+    """The fields of a transcription beside the recording."""
+
+    task = "transcribe"
+    objects = frozenset({"chunking_strategy"})
+
+    response_format: Annotated[str, _one_of(TRANSCRIPTION_FORMATS)] = Field(
+        "json", json_schema_extra={"enum": list(TRANSCRIPTION_FORMATS)}
+    )
+    languages: Hotwords = Field((), description="languages that may be spoken")
+    timestamp_granularities: tuple[Literal["word", "segment"], ...] = Field((), description="verbose_json only")
+    include: tuple[Literal["logprobs"], ...] = Field((), description="not supported")
+    chunking_strategy: ChunkingStrategy = Field(None, description="auto, or the settings of the detector")
+    known_speaker_names: tuple[str, ...] = Field((), description="not supported")
+    known_speaker_references: tuple[str, ...] = Field((), description="not supported")
+    spk: bool = Field(False, description="tell speakers apart")
+    stream: bool = Field(False, description="server-sent events")
+
+    def asked(self) -> Asked:
+        """Segments unless only words are asked for, as at OpenAI."""
+        granularities = self.timestamp_granularities
+        return Asked(segments=not granularities or "segment" in granularities, words="word" in granularities)
+
+    def options(self, services: Services) -> TranscriptionOptions:
+        """What the pipeline shall do.
+
+        Raises:
+            Refusal: 400 or 404, fields that do not go together, or not with the loaded model.
+        """
+        require_model(self.model, services.capabilities)
+        self._check()
+        vad = self.chunking_strategy
+        return self._options(
+            services,
+            languages=self.languages,
+            word_timestamps="word" in self.timestamp_granularities or self.format.words,
+            segmentation=None if vad is None else vad.segmentation(services.segmentation),
+            warnings=() if vad is None else vad.warnings,
+        )
+
+    def _check(self) -> None:
+        refuse_speakers(self.spk)
+        refuse_speakers(self.format.speakers, "response_format")
+        refuse_speakers(bool(self.known_speaker_names), "known_speaker_names")
+        refuse_speakers(bool(self.known_speaker_references), "known_speaker_references")
+        if self.include:
+            raise Refusal(
+                400,
+                "unsupported_parameter",
+                "`include`: the model does not give logprobs; leave it out.",
+                param="include",
+            )
+        if self.timestamp_granularities and not self.format.timed:
+            raise _needs("timestamp_granularities", [each.name for each in formats().values() if each.timed])
+        if self.stream and not self.format.streamed:
+            raise _needs("stream", [each.name for each in formats().values() if each.streamed])
+
+
+def _needs(param: str, names: list[str]) -> Refusal:
+    return Refusal(
+        400, "invalid_value", f"`{param}` needs one of these as `response_format`: {', '.join(names)}.", param=param
+    )
