@@ -103,6 +103,8 @@ class Admission:
             place.leave()
             self._tick()
             self.requests -= 1
+            if not self.requests:
+                self.audio_seconds = 0.0  # nothing of the rounding stays
 
     def check_fits(self, seconds: float) -> None:
         too_many = self.audio_seconds + seconds - self._max_audio_seconds

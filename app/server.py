@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import logging
 import os
 import socket
@@ -38,6 +40,7 @@ EXIT_FORCED = 143
 """What a shell says of a process that SIGTERM has ended: 128 + 15."""
 
 _LOOK_SECONDS = 0.05
+_M_ARENA_MAX = -8
 _CANCEL_SECONDS = 1
 
 logger = logging.getLogger(__name__)
@@ -49,6 +52,8 @@ def serve(pipeline: Pipeline, settings: Settings) -> int:
     0 is an orderly end: requests under way had the grace time to finish. `EXIT_ENGINE_LOST` says that the device died
     too often: whoever supervises the server starts it again. A second signal ends the process at once.
     """
+    _share_arenas()
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # warns of every broken form
     app = create_app(pipeline, settings, on_lost=lambda: server.lose())
     services: Services = app.state.services
     config = uvicorn.Config(
@@ -184,6 +189,15 @@ def create_app(pipeline: Pipeline, settings: Settings, *, on_lost: Callable[[], 
     for door in (health, asr, openai, ws, docs):
         app.include_router(door.router)
     return app
+
+
+def _share_arenas() -> None:
+    """Let glibc's malloc use two arenas instead of eight a core.
+
+    Uploads are written and answers rendered in threads; with an arena each, memory grew by 6 MiB in 1,000 requests.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
 def _version() -> str:

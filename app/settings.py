@@ -155,7 +155,7 @@ class Settings(BaseSettings):
         default=8 * 3600.0,
         description="sound decoded and not yet transcribed, of all requests; 64 kB of memory a second",
     )
-    max_uploads: PositiveInt = Field(default=64, description="request bodies that arrive at a time")
+    max_uploads: PositiveInt = Field(default=256, description="request bodies that arrive at a time")
     upload_grace_seconds: PositiveFloat = Field(default=30.0, description="time for a request body to arrive, and then")
     upload_min_bytes_per_second: ByteSize = Field(
         default=ByteSize(16_000), gt=0, description="the pace below which it is too slow"

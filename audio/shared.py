@@ -62,11 +62,19 @@ class SharedWaveformRef:
             return False
 
     def _file(self, mode: Literal["rb", "r+b"]) -> BinaryIO:
-        file = open(self.path, mode)  # noqa: SIM115 - the caller closes it
+        try:
+            file = open(self.path, mode, opener=_without_waiting)  # noqa: SIM115 - the caller closes it
+        except OSError as error:  # the number may belong to a socket by now, which cannot be opened
+            raise FileNotFoundError(f"{self.path} is no waveform any more") from error
         if os.fstat(file.fileno()).st_ino != self.inode:
             file.close()
             raise FileNotFoundError(f"{self.path} is another file by now")
         return file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """The number may belong to a pipe by now, which would wait for its other end."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 class SharedWaveform:

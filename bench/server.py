@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,10 @@ class Server:
     pid: int
     start_seconds: float
 
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
     def resident_mib(self) -> float:
         """Resident memory of the server and all its processes together; shared pages count once (PSS)."""
         total = 0
@@ -41,12 +45,29 @@ def running_server(
     *options: str, until: Literal["listening", "ready"] = "ready", timeout: float = 300.0
 ) -> Iterator[Server]:
     """Start `tinglu serve` on a free port, wait until it listens or can serve, stop it at the end."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _free_port()
     command = [sys.executable, "-m", "app.cli", "serve", "--host", "127.0.0.1", "--port", str(port), *options]
+    with _running(command, port, {}, until, timeout, None) as server:
+        yield server
+
+
+@contextmanager
+def running_fixed_server(settings: Mapping[str, str], log: Path | None = None) -> Iterator[Server]:
+    """The same over answers of fixed length, with settings of the server by name; what it says goes to `log`."""
+    port = _free_port()
+    given = {"host": "127.0.0.1", "port": str(port), **settings}
+    environment = {f"TINGLU_{name.upper()}": value for name, value in given.items()}
+    with _running([sys.executable, "-m", "bench.served"], port, environment, "ready", 300.0, log) as server:
+        yield server
+
+
+@contextmanager
+def _running(
+    command: Sequence[str], port: int, environment: Mapping[str, str], until: str, timeout: float, log: Path | None
+) -> Iterator[Server]:
     started = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ)
+    with open(log or os.devnull, "wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **environment})
     try:
         url = f"http://127.0.0.1:{port}"
         _wait(url, process, {"ok", "starting"} if until == "listening" else {"ok"}, timeout)
@@ -54,6 +75,12 @@ def running_server(
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 async def transcribe_all(url: str, paths: Sequence[Path], concurrency: int) -> tuple[list[str], float]:

@@ -126,7 +126,7 @@ class DeviceLoop:
         try:
             waveform = call.waveform.open()
             self._stages[call.stage].submit(call.call_id, waveform, call.request)
-        except (ValueError, FileNotFoundError) as error:
+        except (ValueError, OSError) as error:
             # A file that is not there any more is a caller who left; the answer finds nobody.
             self._hand_out(Output(call.call_id, error=error))
 

@@ -17,12 +17,12 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Any, Protocol
 
+from engine.frames import Frames
 from engine.logs import configure_logging
 from engine.loop import StageFactory, run_device
 from engine.protocol import FromDevice, ToDevice
 
 _STOP_SECONDS = 10.0
-_SOCKET_BUFFER_BYTES = 4 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,8 @@ class ProcessTransport:
         self._factories = dict(factories)
         self._environment = dict(environment)
         self._process: SpawnProcess | None = None
-        self._connection: Connection | None = None
+        self._frames: Frames | None = None
+        self._connecting: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
 
     @property
@@ -59,41 +60,29 @@ class ProcessTransport:
         return self._process.pid if self._process else None
 
     def start(self, receive: Callable[[FromDevice], None], gone: Callable[[str], None]) -> None:
-        self._connection, theirs = _connections()
-        self._process = multiprocessing.get_context("spawn").Process(
-            target=_serve, args=(theirs, self._factories, self._environment), name="tinglu-device"
-        )
-        self._process.start()
-        theirs.close()
-        self._listen(asyncio.get_running_loop(), self._connection, receive, gone)
+        ours, theirs = socket.socketpair(socket.AF_UNIX)
+        with Connection(theirs.detach()) as connection:
+            self._process = multiprocessing.get_context("spawn").Process(
+                target=_serve, args=(connection, self._factories, self._environment), name="tinglu-device"
+            )
+            self._process.start()
+        loop = asyncio.get_running_loop()
 
-    def _listen(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        connection: Connection,
-        receive: Callable[[FromDevice], None],
-        gone: Callable[[str], None],
-    ) -> None:
         async def end() -> None:
             await self._reap()
             assert self._process is not None
             gone(f"the device process ended with exit code {self._process.exitcode}")
 
-        def readable() -> None:
-            try:
-                message = pickle.loads(connection.recv_bytes())
-            except (EOFError, OSError):
-                loop.remove_reader(connection.fileno())
-                self._ending = loop.create_task(end())
-            else:
-                receive(message)
+        def over() -> None:
+            self._ending = loop.create_task(end())
 
-        loop.add_reader(connection.fileno(), readable)
+        self._frames = Frames(receive, over)
+        self._connecting = loop.create_task(self._frames.connect(ours))
 
     def send(self, message: ToDevice) -> None:
-        if self._connection is None:
+        if self._frames is None:
             raise BrokenPipeError("the device process is not running")
-        self._connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+        self._frames.send(message)
 
     def kill(self) -> None:
         if self._process is not None:
@@ -101,12 +90,12 @@ class ProcessTransport:
 
     async def join(self) -> None:
         await self._reap()
+        if self._connecting is not None:
+            await self._connecting
+        if self._frames is not None:
+            self._frames.close()
         if self._ending is not None:
             await self._ending
-        if self._connection is not None:
-            asyncio.get_running_loop().remove_reader(self._connection.fileno())
-            self._connection.close()
-            self._connection = None
 
     async def _reap(self) -> None:
         """Wait for the process to end, and end it if it does not."""
@@ -186,14 +175,6 @@ class _PipeChannel:
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         with self._sending:
             self._connection.send_bytes(data)
-
-
-def _connections() -> tuple[Connection, Connection]:
-    """A pair of connected ends with room for thousands of messages, so that a send on the event loop never waits."""
-    ends = socket.socketpair(socket.AF_UNIX)
-    for end in ends:
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
-    return Connection(ends[0].detach()), Connection(ends[1].detach())
 
 
 def _serve(connection: Connection, factories: dict[str, StageFactory], environment: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
 
 from app.metrics import MEDIA_TYPE
+from app.readiness import Status
 from app.services import AnyServices, Services
 
 router = APIRouter(tags=["health"])
@@ -18,7 +19,8 @@ _UNWELL = frozenset({"failed", "restarting"})
 @router.get("/health", responses={503: {"description": "The engine failed; `reason` says why."}})
 async def health(services: AnyServices) -> JSONResponse:
     """`starting`, `ok` and `stopping` come with 200, `restarting` and `failed` with 503 and the reason."""
-    return JSONResponse(_answer(services), 503 if services.readiness.status in _UNWELL else 200)
+    status = services.readiness.status
+    return JSONResponse(_answer(services, status), 503 if status in _UNWELL else 200)
 
 
 @router.get("/health/live")
@@ -30,7 +32,8 @@ async def live() -> JSONResponse:
 @router.get("/health/ready", responses={503: {"description": "Requests would be refused."}})
 async def ready(services: AnyServices) -> JSONResponse:
     """200 once the self-test has passed, and as long as the engine is heard from."""
-    return JSONResponse(_answer(services), 200 if services.readiness.status == "ok" else 503)
+    status = services.readiness.status
+    return JSONResponse(_answer(services, status), 200 if status == "ok" else 503)
 
 
 @router.get("/metrics", response_class=Response)
@@ -39,13 +42,13 @@ async def metrics(services: AnyServices) -> Response:
     return Response(services.metrics.text(), media_type=MEDIA_TYPE)
 
 
-def _answer(services: Services) -> dict[str, Any]:
+def _answer(services: Services, status: Status) -> dict[str, Any]:
     readiness = services.readiness
     answer: dict[str, Any] = {
-        "status": readiness.status,
+        "status": status,
         "model": readiness.model or services.settings.model,
         "device": services.device,
     }
-    if readiness.status in _UNWELL:
+    if status in _UNWELL:
         answer["reason"] = readiness.reason
     return answer

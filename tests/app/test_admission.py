@@ -71,7 +71,7 @@ def test_too_much_sound(clock: Clock) -> None:
     queue = admission(clock)
     with queue.place() as one:
         one.hear(80)
-        with queue.place() as two, pytest.raises(Refusal, match="80 s of sound .* 30 s .* 100 s") as refused:
+        with queue.place() as two, pytest.raises(Refusal, match=r"80 s of sound .* 30 s .* 100 s") as refused:
             two.hear(30)
         assert refused.value.retry_after == pytest.approx(1)
         with queue.place() as three:
@@ -99,6 +99,18 @@ def test_a_place_is_freed_however_the_request_ends(clock: Clock) -> None:
             place.done_until(10)
             raise error
     assert (queue.requests, queue.audio_seconds) == (0, 0)
+
+
+def test_rounding_leaves_nothing_behind(clock: Clock) -> None:
+    queue = admission(clock)
+    for _ in range(100):
+        with queue.place() as one, queue.place() as two:
+            one.hear(0.1)
+            two.hear(1.7)
+            for place in (one, two):
+                for tenth in range(17):
+                    place.done_until(tenth / 9.7)
+    assert queue.audio_seconds == 0
 
 
 def test_the_wait_is_never_absurd(clock: Clock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import socket
 
 import numpy as np
 import pytest
@@ -80,6 +81,28 @@ def test_a_reused_descriptor_number_is_not_taken_for_the_waveform() -> None:
             ref.open()
         with pytest.raises(FileNotFoundError):
             ref.writer()
+
+
+@pytest.mark.parametrize("kind", ["socket", "pipe", "directory"])
+def test_a_reused_number_may_be_no_file_at_all(kind: str) -> None:
+    """The owner left, and the next connection got its descriptor: no such error may end the reader."""
+    shared = SharedWaveform.of(np.ones(8, np.float32))
+    ref = shared.ref()
+    number = int(ref.path.rpartition("/")[2])
+    if kind == "socket":
+        ends = [each.detach() for each in socket.socketpair()]
+    else:
+        ends = list(os.pipe()) if kind == "pipe" else [os.open("/", os.O_RDONLY)]
+    os.dup2(ends[0], number)
+    try:
+        assert not ref.wanted()
+        for attempt in (ref.open, ref.writer):
+            with pytest.raises(FileNotFoundError):
+                attempt()
+    finally:
+        shared.close()
+        for end in ends:
+            os.close(end)
 
 
 def test_a_reference_is_small_and_picklable() -> None:

@@ -3,11 +3,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 
 import numpy as np
 import pytest
+import uvloop
 
 from audio.shared import SharedWaveform
 from engine.client import DeviceClient, DeviceProcess, DeviceThread
@@ -80,6 +82,57 @@ async def test_a_cancelled_task_is_cancelled_on_the_device(device: DeviceClient)
     assert len(cancelled) == 1
 
 
+async def test_a_caller_who_left_before_the_device_looked(device: DeviceClient) -> None:
+    """The number of its waveform belongs to a connection by then; only its own call ends."""
+    waveform = wave()
+    outputs = device.call("echo", waveform, "hello")
+    number = int(waveform.ref().path.rpartition("/")[2])
+    one, other = socket.socketpair()
+    with one, other, remembered_ref(waveform):
+        os.dup2(one.fileno(), number)
+        with pytest.raises(FileNotFoundError):
+            await anext(outputs)
+    waveform.close()
+    assert len(await ask(device, "hello")) == 3
+
+
+@contextmanager
+def remembered_ref(waveform: SharedWaveform) -> Iterator[None]:
+    """The reference as it was when the waveform was whole."""
+    ref = waveform.ref()
+    waveform.ref = lambda: ref  # type: ignore[method-assign]
+    yield
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_messages_of_many_megabytes(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """More than a socket holds, both ways, while the loop stays free."""
+
+    async def talk() -> None:
+        device = DeviceProcess({"echo": EchoStage})
+        await device.ready()
+        long = "x" * 8_000_000
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.001)
+                ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        answers = await asyncio.gather(*(ask(device, long) for _ in range(3)), ask(device, "short"))
+        ticking.cancel()
+        assert [len(answer) for answer in answers] == [3] * 4
+        assert answers[0] == [(long, 8.0)] * 3
+        assert ticks > 3
+        assert device.alive
+        await device.close()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(talk())
+
+
 async def test_an_empty_waveform(device: DeviceClient) -> None:
     with wave(samples=0) as waveform:
         assert [output async for output in device.call("echo", waveform, 1)] == [(1, 0.0)] * 3
@@ -150,7 +203,7 @@ async def test_the_device_ends_when_the_app_is_gone() -> None:
     device = DeviceProcess({"echo": EchoStage})
     await device.ready()
     # What a dying app does to the connection, without dying.
-    device._process._connection.close()  # type: ignore[union-attr]
+    device._process._frames.close()  # type: ignore[union-attr]
     await asyncio.to_thread(device._process._process.join, 5)  # type: ignore[union-attr]
     assert device._process._process.exitcode == 0  # type: ignore[union-attr]
 
