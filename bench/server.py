@@ -52,12 +52,14 @@ def running_server(
 
 
 @contextmanager
-def running_fixed_server(settings: Mapping[str, str], log: Path | None = None) -> Iterator[Server]:
+def running_fixed_server(
+    settings: Mapping[str, str], log: Path | None = None, module: str = "bench.served"
+) -> Iterator[Server]:
     """The same over answers of fixed length, with settings of the server by name; what it says goes to `log`."""
     port = _free_port()
     given = {"host": "127.0.0.1", "port": str(port), **settings}
     environment = {f"TINGLU_{name.upper()}": value for name, value in given.items()}
-    with _running([sys.executable, "-m", "bench.served"], port, environment, "ready", 300.0, log) as server:
+    with _running([sys.executable, "-m", module], port, environment, "ready", 300.0, log) as server:
         yield server
 
 
