@@ -8,7 +8,6 @@ import sys
 
 _MODULES = {
     "cpu": "cpu",
-    "diarization": "diarization",
     "growth": "growth",
     "offline": "offline",
     "peer": "peer",

@@ -1,0 +1,1 @@
+"""Who spoke when; empty until it is right."""
