@@ -13,8 +13,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from typing_extensions import TypedDict
 
 from app.record import current, note_refusal
+from app.voices import InvalidReference
 from audio.errors import AudioError, AudioTooLong
 from engine.device import DeviceGone
 
@@ -24,7 +26,41 @@ CLIENT_GONE = 499
 """Status in the access log for a client that did not wait; nobody receives it."""
 
 _RETRY_GONE_SECONDS = 10
+DOOR_ERRORS = (400, 401, 408, 413, 415, 429, 503)
+"""Statuses that every door for recordings has for errors."""
 _CODES = {404: "not_found", 405: "method_not_allowed", 413: "request_too_large"}
+
+
+class ErrorDetail(TypedDict):
+    """`code` is stable and machine-readable, `param` the field at fault."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorAnswer(TypedDict):
+    """OpenAI's error object."""
+
+    error: ErrorDetail
+
+
+_MEANINGS = {
+    400: "Something is wrong with the request; `param` names the field.",
+    401: "The server asks for an API key.",
+    404: "There is no such model.",
+    408: "The body came too slowly.",
+    413: "The body or the recording is too large.",
+    415: "The body is no multipart form.",
+    429: "Too many requests; `Retry-After` says when to come back.",
+    503: "The server cannot serve now.",
+}
+
+
+def error_answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What an OpenAPI document says of the errors of a route."""
+    return {status: {"model": ErrorAnswer, "description": _MEANINGS[status]} for status in statuses}
 
 
 class Refusal(Exception):
@@ -85,6 +121,8 @@ def refusal_for(error: Exception) -> Refusal:
             return Refusal(
                 503, "engine_unavailable", "The speech engine is not running.", retry_after=_RETRY_GONE_SECONDS
             )
+        case InvalidReference():
+            return Refusal(400, "invalid_value", str(error), param="known_speaker_references")
         case ValueError():
             logger.info("the recogniser refused a request", exc_info=error)
             return Refusal(400, "unsupported_option", str(error))

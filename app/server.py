@@ -182,7 +182,7 @@ def create_app(pipeline: Pipeline, settings: Settings, *, on_lost: Callable[[], 
             allow_origins=settings.allowed_origins,
             allow_methods=["GET", "POST"],
             allow_headers=["authorization", "content-type", "x-request-id"],
-            expose_headers=["x-request-id", "retry-after"],
+            expose_headers=["x-request-id", "x-tinglu-warnings", "retry-after"],
         )
     app.add_middleware(Access, ledger=ledger)
     install_error_handlers(app)

@@ -1,1 +1,0 @@
-"""Who spoke when; empty until it is right."""

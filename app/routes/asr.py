@@ -7,23 +7,24 @@ import asyncio
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
+from app.errors import DOOR_ERRORS, error_answers
 from app.formats.asr import AsrAnswer, asr_answer
 from app.formats.format import JSON, json_text
-from app.forms import Form, form_schema, uploaded
-from app.options import Hotwords, refuse_speakers, segmentation_options, transcription_options
+from app.forms import form_schema, uploaded
+from app.options import Hotwords, segmentation_options, transcription_options
 from app.services import ReadyServices
 from app.settings import Schedule
+from app.speaker_fields import SpeakerFields
 from app.transcript import Transcript
 
 router = APIRouter(tags=["asr"])
 
 
-class AsrForm(Form):
+class AsrForm(SpeakerFields):
     """The fields of `POST /asr` beside the recording."""
 
     language: str | None = Field(None, description="such as en, zh-CN, English, 中文; auto or nothing to detect it")
     hotwords: Hotwords = Field((), description="words to expect, separated by commas")
-    spk: bool = Field(False, description="tell speakers apart")
     timestamp: bool = Field(True, description="word times where the model makes them")
     silence_ms: int | None = Field(None, description="silence that ends a segment of any length")
     silence_schedule: Schedule = Field(
@@ -32,11 +33,15 @@ class AsrForm(Form):
     max_segment_seconds: float | None = Field(None, description="longest segment; the model's limit holds too")
 
 
-@router.post("/asr", response_class=Response, responses={200: {"model": AsrAnswer}}, openapi_extra=form_schema(AsrForm))
+@router.post(
+    "/asr",
+    response_class=Response,
+    responses={200: {"model": AsrAnswer}, **error_answers(*DOOR_ERRORS)},
+    openapi_extra=form_schema(AsrForm),
+)
 async def asr(request: Request, services: ReadyServices) -> Response:
     """Transcribe a recording in any common container."""
     async with uploaded(request, AsrForm) as (form, audio):
-        refuse_speakers(form.spk)
         options = transcription_options(
             services.capabilities,
             language=form.language,
@@ -48,6 +53,8 @@ async def asr(request: Request, services: ReadyServices) -> Response:
                 schedule=form.silence_schedule,
                 max_segment_seconds=form.max_segment_seconds,
             ),
+            speakers=form.speakers(services),
+            channel=form.channel,
         )
         transcript = await services.transcribe(request, audio, options)
     return Response(await asyncio.to_thread(_render, transcript, form.timestamp), media_type=JSON)

@@ -6,19 +6,20 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from app.errors import error_answers
 from app.models import model_names, require_model
 from app.services import ReadyServices, Services
 
 router = APIRouter()
 
 
-@router.get("/models")
+@router.get("/models", responses=error_answers(401, 503))
 async def models(services: ReadyServices) -> dict[str, Any]:
     """The one loaded model."""
     return {"object": "list", "data": [_model(services)]}
 
 
-@router.get("/models/{model:path}")
+@router.get("/models/{model:path}", responses=error_answers(401, 404, 503))
 async def model(model: str, services: ReadyServices) -> dict[str, Any]:
     """The loaded model, under its name or an alias."""
     require_model(model, services.capabilities)
@@ -40,5 +41,6 @@ def _model(services: Services) -> dict[str, Any]:
         "word_timestamps": capabilities.word_timestamps,
         "hotwords": capabilities.hotwords,
         "translation": capabilities.translation,
+        "diarization": services.pipeline.tells_speakers,
         "max_segment_seconds": capabilities.max_segment_seconds,
     }

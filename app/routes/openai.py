@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from app.errors import DOOR_ERRORS, error_answers
 from app.formats import formats
 from app.formats.events import transcript_events
 from app.formats.format import JSON
@@ -27,9 +28,8 @@ WARNINGS = "x-tinglu-warnings"
 
 def _content(names: tuple[str, ...], *others: str) -> dict[int | str, dict[str, Any]]:
     types = [formats()[name].media_type.partition(";")[0] for name in names]
-    return {
-        200: {"description": "The text, in the format asked for.", "content": {each: {} for each in (*types, *others)}}
-    }
+    answer = {"description": "The text, in the format asked for.", "content": {each: {} for each in (*types, *others)}}
+    return {200: answer, **error_answers(*DOOR_ERRORS, 404)}
 
 
 @router.post(
