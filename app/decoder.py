@@ -11,17 +11,17 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from app.pipeline import EncodedAudio
 from app.record import stage
-from audio.decode import Channel, DecodeLimits, DecodingCancelled, decode_into
+from audio.decode import Channel, DecodeLimits, DecodingCancelled, decode_channels_into, decode_into
 from audio.errors import UndecodableAudio
 from audio.shared import SharedWaveform, SharedWaveformRef
 
@@ -31,6 +31,9 @@ _WORKER_BYTES = 1 << 30
 
 _LONG_BYTES = 4 << 20
 """A quarter of an hour and more in the codecs of the web."""
+
+
+T = TypeVar("T")
 
 
 class DecoderPool:
@@ -46,18 +49,25 @@ class DecoderPool:
             self._idle.put_nowait(worker)
 
     async def decode(self, audio: EncodedAudio, into: SharedWaveform, *, channel: Channel) -> None:
+        await self._in_turn(audio, _decode, into.ref(), self._limits, channel)
+
+    async def decode_channels(self, audio: EncodedAudio, into: Sequence[SharedWaveform]) -> int:
+        refs = [waveform.ref() for waveform in into]
+        return await self._in_turn(audio, _decode_channels, refs, self._limits)
+
+    async def _in_turn(self, audio: EncodedAudio, work: Callable[..., T], *arguments: Any) -> T:
         async with contextlib.AsyncExitStack() as turn:
             with stage("queue"):
                 if self._long is not None and await asyncio.to_thread(_is_long, audio):
                     await turn.enter_async_context(self._long)
                 worker = await self._idle.get()
             with stage("decode"):
-                await self._work(worker, audio, into, channel)
+                return await self._done_by(worker, work, audio.content, *arguments)
 
-    async def _work(self, worker: _Worker, audio: EncodedAudio, into: SharedWaveform, channel: Channel) -> None:
+    async def _done_by(self, worker: _Worker, function: Callable[..., T], *arguments: Any) -> T:
         """Have an idle worker decode, and count it among the idle ones again."""
         try:
-            work = worker.submit(audio.content, into.ref(), self._limits, channel)
+            work = worker.submit(function, *arguments)
         except BaseException:
             self._idle.put_nowait(worker)
             raise
@@ -65,7 +75,7 @@ class DecoderPool:
         loop = asyncio.get_running_loop()
         work.add_done_callback(lambda _: _on(loop, self._idle, worker))
         try:
-            await asyncio.wrap_future(work)
+            return await asyncio.wrap_future(work)
         except BrokenProcessPool:
             raise UndecodableAudio("the recording crashed the decoder") from None
 
@@ -86,15 +96,13 @@ class _Worker:
             executor.submit(os.getpid)  # starts the process now, not with the first recording
         return executor
 
-    def submit(
-        self, content: bytes | str, into: SharedWaveformRef, limits: DecodeLimits, channel: Channel
-    ) -> Future[None]:
+    def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
         try:
-            return self._executor.submit(_decode, content, into, limits, channel)
+            return self._executor.submit(function, *arguments)
         except BrokenProcessPool:
             self._executor.shutdown(wait=False)
             self._executor = self._start()
-            return self._executor.submit(_decode, content, into, limits, channel)
+            return self._executor.submit(function, *arguments)
 
     def close(self) -> None:
         self._executor.shutdown(cancel_futures=True)
@@ -153,6 +161,15 @@ def _decode(content: bytes | str, into: SharedWaveformRef, limits: DecodeLimits,
     """Runs in a worker. A waveform that nobody wants any more ends the work."""
     with contextlib.suppress(DecodingCancelled), into.writer() as out, _open(content) as file:
         decode_into(file, out, limits=limits, channel=channel, cancelled=lambda: not into.wanted())
+
+
+def _decode_channels(content: bytes | str, into: Sequence[SharedWaveformRef], limits: DecodeLimits) -> int:
+    """The same for every channel by itself; how many there are."""
+    with contextlib.ExitStack() as stack, contextlib.suppress(DecodingCancelled):
+        outs = [stack.enter_context(ref.writer()) for ref in into]
+        file = stack.enter_context(_open(content))
+        return decode_channels_into(file, outs, limits=limits, cancelled=lambda: not into[0].wanted())
+    return 0
 
 
 def _open(content: bytes | str) -> BinaryIO:

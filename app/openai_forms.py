@@ -12,9 +12,11 @@ from app.formats import formats
 from app.formats.format import Asked, Format
 from app.forms import Form
 from app.models import require_model
-from app.options import Hotwords, refuse_speakers, transcription_options
-from app.pipeline import TranscriptionOptions
+from app.options import Hotwords, transcription_options
+from app.pipeline import ChannelChoice, TranscriptionOptions
 from app.services import Services
+from app.speaker_fields import SpeakerFields
+from app.voices import SpeakerOptions
 from engine.recognition import Task
 from vad.options import SegmentationOptions
 
@@ -59,6 +61,8 @@ class SpeechForm(Form):
         languages: tuple[str, ...] = (),
         word_timestamps: bool = False,
         segmentation: SegmentationOptions | None = None,
+        speakers: SpeakerOptions | None = None,
+        channel: ChannelChoice = "mix",
         warnings: tuple[str, ...] = (),
     ) -> TranscriptionOptions:
         return transcription_options(
@@ -71,6 +75,8 @@ class SpeechForm(Form):
             task=self.task,
             word_timestamps=word_timestamps,
             segmentation=segmentation,
+            speakers=speakers,
+            channel=channel,
             warnings=warnings,
         )
 
@@ -94,7 +100,7 @@ class TranslationForm(SpeechForm):
         return self._options(services)
 
 
-class TranscriptionForm(SpeechForm):
+class TranscriptionForm(SpeechForm, SpeakerFields):
     """The fields of a transcription beside the recording."""
 
     task = "transcribe"
@@ -107,9 +113,10 @@ class TranscriptionForm(SpeechForm):
     timestamp_granularities: tuple[Literal["word", "segment"], ...] = Field((), description="verbose_json only")
     include: tuple[Literal["logprobs"], ...] = Field((), description="not supported")
     chunking_strategy: ChunkingStrategy = Field(None, description="auto, or the settings of the detector")
-    known_speaker_names: tuple[str, ...] = Field((), description="not supported")
-    known_speaker_references: tuple[str, ...] = Field((), description="not supported")
-    spk: bool = Field(False, description="tell speakers apart")
+    known_speaker_names: tuple[str, ...] = Field((), description="up to 4 names, with spk or diarized_json")
+    known_speaker_references: tuple[str, ...] = Field(
+        (), description="a data URL of 2 to 10 s of each one's voice, in the same order"
+    )
     stream: bool = Field(False, description="server-sent events")
 
     def asked(self) -> Asked:
@@ -131,14 +138,17 @@ class TranscriptionForm(SpeechForm):
             languages=self.languages,
             word_timestamps="word" in self.timestamp_granularities or self.format.words,
             segmentation=None if vad is None else vad.segmentation(services.segmentation),
+            speakers=self.speakers(
+                services,
+                asked_by="response_format" if self.format.speakers else None,
+                names=self.known_speaker_names,
+                references=self.known_speaker_references,
+            ),
+            channel=self.channel,
             warnings=() if vad is None else vad.warnings,
         )
 
     def _check(self) -> None:
-        refuse_speakers(self.spk)
-        refuse_speakers(self.format.speakers, "response_format")
-        refuse_speakers(bool(self.known_speaker_names), "known_speaker_names")
-        refuse_speakers(bool(self.known_speaker_references), "known_speaker_references")
         if self.include:
             raise Refusal(
                 400,

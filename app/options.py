@@ -11,7 +11,8 @@ from pydantic import AfterValidator
 
 from app.errors import Refusal
 from app.languages import choose_language
-from app.pipeline import TranscriptionOptions
+from app.pipeline import ChannelChoice, TranscriptionOptions
+from app.voices import SpeakerOptions
 from engine.recognition import Capabilities, DecodingOptions, Task
 from vad.options import SegmentationOptions
 
@@ -39,9 +40,11 @@ def transcription_options(
     task: Task = "transcribe",
     word_timestamps: bool = True,
     segmentation: SegmentationOptions | None = None,
+    speakers: SpeakerOptions | None = None,
+    channel: ChannelChoice = "mix",
     warnings: tuple[str, ...] = (),
 ) -> TranscriptionOptions:
-    """Options for the loaded recogniser; word times are asked for only where it makes them.
+    """Options for the loaded recogniser; word times are asked for only where it makes them, and made for speakers too.
 
     A recogniser that takes hotwords takes the prompt as such; one that does not gets the prompt as text, and a warning
     says that the hotwords are lost. `languages` are candidates: one of them alone is the language, of several the
@@ -71,9 +74,11 @@ def transcription_options(
             prompt=prompt,
             hotwords=hotwords,
             temperature=temperature,
-            word_timestamps=word_timestamps and capabilities.word_timestamps,
+            word_timestamps=(word_timestamps or speakers is not None) and capabilities.word_timestamps,
         ),
         segmentation=segmentation,
+        speakers=speakers,
+        channel=channel,
         warnings=tuple(lost),
     )
 
@@ -106,18 +111,3 @@ def segmentation_options(
         return replace(server, **changes)
     except ValueError as error:
         raise Refusal(400, "invalid_value", f"Segmentation: {error}", param="silence_schedule") from error
-
-
-def refuse_speakers(wanted: bool, param: str = "spk") -> None:
-    """There is no speaker model yet, and a request for speakers is not served without them.
-
-    Raises:
-        Refusal: 400.
-    """
-    if wanted:
-        raise Refusal(
-            400,
-            "unsupported_parameter",
-            f"`{param}`: this server cannot tell speakers apart; leave it out.",
-            param=param,
-        )

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, ExitStack, aclosing
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from app.attribution import speaker_letter
 from app.record import note_audio, stage
+from app.speakers import SPEAKERS
 from app.text import join_texts
 from app.transcript import Segment, Transcript
+from app.voices import EncodedAudio as EncodedAudio
+from app.voices import SpeakerOptions, attribution, diarization_options
 from audio.decode import Channel
 from audio.shared import SharedWaveform, Waveform
 from audio.span import Span
@@ -23,16 +27,14 @@ from vad.options import SegmentationOptions
 
 VAD = "vad"
 RECOGNIZER = "recognizer"
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedAudio:
-    """A recording in some container: its bytes, or the path of a file that holds them."""
-
-    content: bytes | str
+MOST_CHANNELS = 8
+"""Channels of a recording that are told apart."""
 
 
 Source = EncodedAudio | Waveform
+
+ChannelChoice = Channel | Literal["split"]
+"""What is heard of a recording of several channels; `split` is each by itself, a speaker each."""
 
 
 class Decoder(Protocol):
@@ -45,18 +47,26 @@ class Decoder(Protocol):
             AudioError: what is wrong with the recording, with a code.
         """
 
+    async def decode_channels(self, audio: EncodedAudio, into: Sequence[SharedWaveform]) -> int:
+        """The same for every channel by itself; how many there are, and so how many of `into` are filled.
+
+        Raises:
+            AudioError: what is wrong with the recording, or there are more channels than `into`.
+        """
+
     async def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionOptions:
-    """Everything a request may choose. `segmentation` None means the server's own; `warnings` say what of the request
-    is not honoured, and go into the transcript.
+    """Everything a request may choose. `segmentation` None means the server's own, `speakers` None that they are not
+    told apart by voice; `warnings` say what of the request is not honoured, and go into the transcript.
     """
 
     decoding: DecodingOptions = DecodingOptions()
     segmentation: SegmentationOptions | None = None
-    channel: Channel = "mix"
+    speakers: SpeakerOptions | None = None
+    channel: ChannelChoice = "mix"
     warnings: tuple[str, ...] = ()
 
 
@@ -88,6 +98,11 @@ class Pipeline:
         assert isinstance(capabilities, Capabilities)
         return capabilities
 
+    @property
+    def tells_speakers(self) -> bool:
+        """Whether there is a model that tells speakers apart; only once ready."""
+        return SPEAKERS in self._device.facts
+
     async def transcribe(self, source: Source, options: TranscriptionOptions | None = None) -> Transcript:
         """The whole transcript of a recording.
 
@@ -116,28 +131,19 @@ class Pipeline:
         """
         options = options or TranscriptionOptions()
         started = time.perf_counter()
-        with SharedWaveform() as waveform:
-            if isinstance(source, EncodedAudio):
-                await self._decoder.decode(source, waveform, channel=options.channel)
-            else:
-                await asyncio.to_thread(waveform.write, source)
-            duration = waveform.duration
+        with ExitStack() as held:
+            channels = await self._channels(source, options.channel, held)
+            duration = max(channel.duration for channel in channels)
             note_audio(duration)
             if admit is not None:
-                admit(duration)
-            with stage("vad"):
-                spans = await self._spans(waveform, options)
+                admit(sum(channel.duration for channel in channels))
             segments: list[Segment] = []
             warnings = list(options.warnings)
-            if spans:
-                hypotheses = self._hypotheses(waveform, spans, options.decoding)
-                with stage("recognise"):
-                    async with aclosing(hypotheses):
-                        async for span, hypothesis in hypotheses:
-                            warnings += hypothesis.warnings
-                            if hypothesis.text.strip():
-                                segments.append(_segment(span, hypothesis))
-                                yield segments[-1]
+            heard = self._heard if options.channel != "split" else self._heard_apart
+            async with aclosing(heard(channels, options, warnings)) as parts:
+                async for part in parts:
+                    segments.append(part)
+                    yield part
             yield Transcript(
                 text=join_texts(segment.text for segment in segments),
                 segments=tuple(segments),
@@ -147,6 +153,80 @@ class Pipeline:
                 warnings=tuple(dict.fromkeys(warnings)),
             )
 
+    async def _channels(self, source: Source, choice: ChannelChoice, held: ExitStack) -> list[SharedWaveform]:
+        """The waveform of a recording, one of each channel where they are split."""
+        waveform = held.enter_context(SharedWaveform())
+        if not isinstance(source, EncodedAudio):
+            await asyncio.to_thread(waveform.write, source)
+        elif choice != "split":
+            await self._decoder.decode(source, waveform, channel=choice)
+        else:
+            channels = [waveform, *(held.enter_context(SharedWaveform()) for _ in range(MOST_CHANNELS - 1))]
+            return channels[: await self._decoder.decode_channels(source, channels)]
+        return [waveform]
+
+    async def _heard(
+        self, channels: Sequence[SharedWaveform], options: TranscriptionOptions, warnings: list[str]
+    ) -> AsyncGenerator[Segment, None]:
+        """The segments of one channel, their speakers told apart if that is asked for."""
+        (waveform,) = channels
+        known = None if options.speakers is None else await diarization_options(options.speakers, self._reference)
+        async with AsyncExitStack() as stack:
+            outputs = await stack.enter_async_context(aclosing(self._listen(waveform, options)))
+            with stage("vad"):
+                spans = await anext(outputs)
+            speakers = None
+            if known is not None and spans:
+                speakers = await stack.enter_async_context(attribution(self._device, waveform, spans, known, warnings))
+            with stage("recognise"):
+                for span in spans:
+                    hypothesis = await anext(outputs)
+                    warnings += hypothesis.warnings
+                    if not hypothesis.text.strip():
+                        continue
+                    segment = _segment(span, hypothesis)
+                    for part in (await speakers()).attributed(segment) if speakers else (segment,):
+                        yield part
+
+    async def _heard_apart(
+        self, channels: Sequence[SharedWaveform], options: TranscriptionOptions, warnings: list[str]
+    ) -> AsyncGenerator[Segment, None]:
+        """The segments of all channels in the order of their start, each channel that says something a speaker."""
+        numbers: dict[int, int] = {}
+        async with AsyncExitStack() as stack:
+            outputs = [await stack.enter_async_context(aclosing(self._listen(each, options))) for each in channels]
+            with stage("vad"):
+                spans = await asyncio.gather(*(anext(each) for each in outputs))
+            order = sorted((span.start, channel, span) for channel, of in enumerate(spans) for span in of)
+            with stage("recognise"):
+                for _, channel, span in order:
+                    hypothesis = await anext(outputs[channel])
+                    warnings += hypothesis.warnings
+                    if hypothesis.text.strip():
+                        number = numbers.setdefault(channel, len(numbers))
+                        segment = _segment(span, hypothesis)
+                        yield replace(segment, speaker=number, speaker_label=speaker_letter(number))
+
+    async def _reference(self, audio: EncodedAudio, into: SharedWaveform) -> Sequence[Span]:
+        await self._decoder.decode(audio, into, channel="mix")
+        return await self._spans(into, TranscriptionOptions())
+
+    async def _listen(self, waveform: SharedWaveform, options: TranscriptionOptions) -> AsyncGenerator[Any, None]:
+        """First the spans of speech, then a hypothesis for each in their order, whatever order they get ready in."""
+        spans = await self._spans(waveform, options)
+        yield spans
+        if not spans:
+            return
+        early: dict[int, Hypothesis] = {}
+        following = 0
+        request = Recognition(tuple(spans), options.decoding)
+        async with aclosing(self._device.call(RECOGNIZER, waveform, request)) as outputs:
+            async for hypothesis in outputs:
+                early[hypothesis.index] = hypothesis
+                while following in early:
+                    yield early.pop(following)
+                    following += 1
+
     async def _spans(self, waveform: SharedWaveform, options: TranscriptionOptions) -> Sequence[Span]:
         wanted = options.segmentation or self._segmentation
         limit = min(wanted.max_segment_seconds, self.capabilities.max_segment_seconds)
@@ -154,19 +234,6 @@ class Pipeline:
             async for spans in outputs:
                 return list(spans)
         raise AssertionError("the vad stage answers once")
-
-    async def _hypotheses(
-        self, waveform: SharedWaveform, spans: Sequence[Span], decoding: DecodingOptions
-    ) -> AsyncGenerator[tuple[Span, Hypothesis], None]:
-        """Hypotheses in the order of their segments, though the recogniser finishes them in any."""
-        early: dict[int, Hypothesis] = {}
-        following = 0
-        async with aclosing(self._device.call(RECOGNIZER, waveform, Recognition(tuple(spans), decoding))) as outputs:
-            async for hypothesis in outputs:
-                early[hypothesis.index] = hypothesis
-                while following in early:
-                    yield spans[following], early.pop(following)
-                    following += 1
 
     async def close(self) -> None:
         await self._decoder.close()
@@ -187,6 +254,7 @@ def _segment(span: Span, hypothesis: Hypothesis) -> Segment:
         avg_logprob=hypothesis.avg_logprob,
         no_speech_prob=hypothesis.no_speech_prob,
         compression_ratio=hypothesis.compression_ratio,
+        logprobs=hypothesis.logprobs,
         warnings=hypothesis.warnings,
     )
 

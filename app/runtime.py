@@ -11,6 +11,7 @@ from typing import Any, Literal
 from app.decoder import DecoderPool
 from app.pipeline import RECOGNIZER, VAD, Pipeline
 from app.settings import Settings
+from app.speakers import SPEAKERS, speaker_factory
 from app.stages import load_vad
 from engine.catalog import Catalog, ResolvedModel
 from engine.client import DeviceProcess, DeviceThread
@@ -40,6 +41,8 @@ def build_pipeline(settings: Settings, *, in_process: bool = False) -> Pipeline:
         RECOGNIZER: functools.partial(load_recognizer, model, kind, settings.cache_dir, engine_options(settings)),
         VAD: functools.partial(load_vad, kind),
     }
+    if (speakers := speaker_factory(settings.speaker_model, kind, settings.cache_dir)) is not None:
+        factories[SPEAKERS] = speakers
     device: Device = DeviceThread(factories) if in_process else supervised_device(factories, settings)
     decoder = DecoderPool(workers=settings.decode_workers, limits=settings.decode_limits())
     return Pipeline(decoder=decoder, device=device, segmentation=segmentation)

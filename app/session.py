@@ -16,12 +16,14 @@ from app.errors import CLIENT_GONE, Refusal, refusal_for
 from app.formats.ws import render_ws
 from app.forms import MAX_FIELD_BYTES
 from app.inbox import Frame, Inbox
-from app.options import refuse_speakers, split_hotwords, transcription_options
+from app.options import split_hotwords, transcription_options
 from app.pipeline import pcm16
 from app.record import note_gone, note_refusal
 from app.services import Services
 from app.sockets import Hold
+from app.speaker_fields import require_speakers
 from app.transcript import Transcript
+from app.voices import SpeakerOptions
 from audio.span import SAMPLE_RATE
 
 _SAMPLE_BYTES = 2
@@ -46,6 +48,7 @@ class Session:
         self._inbox = Inbox(socket, max_bytes=min(self._max_bytes, _UNREAD_BYTES))
         self._language: str | None = None
         self._hotwords: tuple[str, ...] = ()
+        self._speakers: SpeakerOptions | None = None
 
     async def serve(self) -> None:
         """Until the client leaves. Sound outside of a round is ignored, and a STOP there has nothing to answer.
@@ -155,7 +158,10 @@ class Session:
     async def _transcribe(self, sound: bytearray) -> Transcript:
         try:
             options = transcription_options(
-                self._services.capabilities, language=self._language, hotwords=self._hotwords
+                self._services.capabilities,
+                language=self._language,
+                hotwords=self._hotwords,
+                speakers=self._speakers,
             )
             if len(sound) % _SAMPLE_BYTES:
                 del sound[-1]  # half a sample
@@ -177,7 +183,10 @@ class Session:
         wanted = _SWITCH.get(switch.lower())
         if wanted is None:
             raise Refusal(400, "invalid_value", f"`SPK` takes one of {', '.join(_SWITCH)}.", param="spk")
-        refuse_speakers(wanted)
+        if wanted:
+            self._services.readiness.require()
+            require_speakers(self._services, "spk")
+        self._speakers = SpeakerOptions() if wanted else None
         await self._send({"event": "spk_set", "spk": wanted})
 
     async def _send(self, message: Mapping[str, Any]) -> None:

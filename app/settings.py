@@ -121,6 +121,11 @@ class Settings(BaseSettings):
     model: str | None = Field(
         default=None, description="name in the catalogue, or a directory; chosen by device if unset"
     )
+    speaker_model: str | None = Field(
+        default=None,
+        description="ge2e, campplus, eres2netv2, a directory of one of the last two, or none; ge2e if its package is "
+        "installed",
+    )
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where the models run")
     cache_dir: Path = Field(default_factory=_cache_dir, description="where downloaded and converted weights are kept")
 

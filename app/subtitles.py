@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
+from app.formats.format import speaker_label
 from app.text import is_unspaced
 from app.transcript import Segment, Transcript
 from engine.recognition import Word
@@ -35,7 +36,7 @@ class Cue:
     start_ms: int
     end_ms: int
     lines: tuple[str, ...]
-    speaker: int | None = None
+    speaker: str | None = None
 
 
 def cues(transcript: Transcript) -> list[Cue]:
@@ -46,12 +47,13 @@ def cues(transcript: Transcript) -> list[Cue]:
 
 def _drafts(segment: Segment) -> Iterator[Cue]:
     """Cues of a segment, at the times of their words."""
+    speaker = None if segment.speaker is None else speaker_label(segment)
     for phrase in _phrases(_units(segment)):
         rest = phrase
         while rest:
             count = _cut(rest)
             units, rest = rest[:count], rest[count:]
-            yield Cue(round(units[0].start * 1000), round(units[-1].end * 1000), _lines(units), segment.speaker)
+            yield Cue(round(units[0].start * 1000), round(units[-1].end * 1000), _lines(units), speaker)
 
 
 def _units(segment: Segment) -> list[Word]:

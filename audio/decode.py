@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
@@ -13,7 +13,7 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from audio.errors import AudioTooLong, EmptyAudio, UndecodableAudio
+from audio.errors import AudioTooLong, EmptyAudio, TooManyChannels, UndecodableAudio
 from audio.pcm import DecodingCancelled as DecodingCancelled
 from audio.pcm import Pcm, read_pcm
 from audio.shared import Waveform
@@ -76,6 +76,45 @@ def decode_into(
         out.write(block.data)
         written += len(block)
     return written
+
+
+def decode_channels_into(
+    file: BinaryIO,
+    outs: Sequence[BinaryIO],
+    *,
+    limits: DecodeLimits = DecodeLimits(),
+    cancelled: Callable[[], bool] = never,
+) -> int:
+    """Decode every channel of a recording into a binary file of its own, as `decode_into` does; how many there are.
+
+    Raises:
+        TooManyChannels: there are more than `outs`, or their number changes on the way.
+        AudioError: what `decode_blocks` raises.
+    """
+    _check_size(file.seek(0, os.SEEK_END), limits)
+    meter = _Meter(limits)
+    resamplers: list[_Resampler] = []
+    produced = 0
+    with closing(read_pcm(file, cancelled)) as blocks:
+        for pcm in blocks:
+            start, count = meter.seconds, len(pcm.samples)
+            meter.add(pcm)
+            if count > len(outs):
+                raise TooManyChannels(f"the recording has {count} channels; at most {len(outs)} are told apart")
+            resamplers = resamplers or [_Resampler() for _ in range(count)]
+            if count != len(resamplers):
+                raise TooManyChannels(f"the recording changes from {len(resamplers)} to {count} channels")
+            for samples, resampler, out in zip(pcm.samples, resamplers, outs, strict=False):
+                for block in resampler.feed(_one_channel(samples[np.newaxis], "left", start), pcm.rate):
+                    out.write(block.data)
+                    produced += len(block)
+    for resampler, out in zip(resamplers, outs, strict=False):
+        for block in resampler.flush():
+            out.write(block.data)
+            produced += len(block)
+    if produced == 0:
+        raise UndecodableAudio("the file holds no sound: not one sample could be decoded")
+    return len(resamplers)
 
 
 def decode_blocks(

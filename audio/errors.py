@@ -27,6 +27,12 @@ class NoAudioStream(AudioError):
     code = "no_audio_stream"
 
 
+class TooManyChannels(AudioError):
+    """More channels than are told apart, or their number changes on the way."""
+
+    code = "too_many_channels"
+
+
 class AudioTooLong(AudioError):
     """A limit on bytes, decoded seconds or decoded PCM bytes was passed; raised as soon as it is."""
 

@@ -8,6 +8,7 @@ import sys
 
 _MODULES = {
     "cpu": "cpu",
+    "diarization": "diarization",
     "growth": "growth",
     "offline": "offline",
     "peer": "peer",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +14,7 @@ from diarization.clustering import Labels, WindowSequence, centres, cluster
 from diarization.embedding import Embeddings, SpeakerEmbedder
 from diarization.known import names_of, reference_embedding
 from diarization.options import DiarizationOptions
+from diarization.outcome import Diarization as Diarization
 from diarization.pauses import split_at_pauses
 from diarization.timeline import SpeakerTurn, joined, turns_of
 from diarization.windows import Window, cut, windows_of
@@ -27,25 +27,6 @@ LONGEST_PAUSE = 0.8
 """Seconds of silence inside a turn; what a speaker says behind a longer one is another turn."""
 
 _NO_EMBEDDINGS = np.empty((0, 0), np.float32)
-
-
-@dataclass(frozen=True, slots=True)
-class Diarization:
-    """Who spoke when.
-
-    Attributes:
-        turns: in order, without overlap. A speaker's number counts from 0 in order of appearance.
-        names: for each speaker, the name of the known one he is, or None.
-        warnings: what of the request could not be honoured.
-    """
-
-    turns: tuple[SpeakerTurn, ...] = ()
-    names: tuple[str | None, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def speakers(self) -> int:
-        return len(self.names)
 
 
 class DiarizationJob:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from engine.native.convert import Ct2Source, SourceFile, convert_whisper
 
-Family = Literal["native", "fun_asr_nano"]
+Family = Literal["native", "fun_asr_nano", "speakers"]
 Hub = Literal["modelscope", "huggingface"]
 
 

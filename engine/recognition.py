@@ -24,6 +24,7 @@ class DecodingOptions:
     temperature: float = 0.0
     max_new_tokens: int | None = None
     word_timestamps: bool = True
+    logprobs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,21 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token of the text: how it is written, the UTF-8 bytes it stands for, and its natural log probability."""
+
+    token: str
+    content: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
 class Hypothesis:
     """What a recogniser heard in one segment. Word times count from the beginning of the segment.
 
     `words` is None where no times could be made. `language` is an ISO 639 code or None. `avg_logprob`, `no_speech_prob`
-    and `compression_ratio` are as OpenAI's Whisper defines them, None where the model does not give them.
+    and `compression_ratio` are as OpenAI's Whisper defines them, None where the model does not give them. `logprobs`
+    are those of the tokens of the text, None unless `DecodingOptions.logprobs` asks for them.
     """
 
     index: int
@@ -69,6 +80,7 @@ class Hypothesis:
     avg_logprob: float | None = None
     no_speech_prob: float | None = None
     compression_ratio: float | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
     warnings: tuple[str, ...] = ()
 
 

@@ -36,6 +36,8 @@ cpu)
     ;;
 gpu)
     if [ "$dev" = --no-dev ]; then pip --editable '.[gpu]'; else pip --editable '.[gpu,dev]'; fi
+    # Only for the weights that it carries; what it depends on is not needed.
+    pip --no-deps "$(grep '^Resemblyzer==' requirements/cpu.txt)"
     ;;
 *)
     echo "setup.sh: DEVICE is cpu or gpu, not '$device'" >&2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.formats.format import JSON, Asked, Format, json_text, seconds, speaker_letter, usage, warned
+from app.formats.format import JSON, Asked, Format, json_text, seconds, speaker_label, usage, warned
 from app.transcript import Segment, Transcript
 
 
@@ -28,7 +28,7 @@ def diarized_segment(number: int, segment: Segment) -> dict[str, Any]:
         "start": seconds(segment.start),
         "end": seconds(segment.end),
         "text": segment.text.strip(),
-        "speaker": speaker_letter(segment.speaker or 0),
+        "speaker": speaker_label(segment),
     }
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
+from app.attribution import speaker_letter
 from app.transcript import Segment, Transcript
 from engine.recognition import Task, Word
 
@@ -95,14 +96,9 @@ def speaker_name(speaker: int) -> str:
     return f"SPK{speaker}"
 
 
-def speaker_letter(speaker: int) -> str:
-    """The label that OpenAI gives: A to Z, then AA, AB ..."""
-    letters = ""
-    number = speaker + 1
-    while number:
-        number, letter = divmod(number - 1, 26)
-        letters = chr(ord("A") + letter) + letters
-    return letters
+def speaker_label(segment: Segment) -> str:
+    """The label that OpenAI gives: the name of a known speaker, A to Z, then AA, AB ... for others."""
+    return segment.speaker_label or speaker_letter(segment.speaker or 0)
 
 
 def warned(answer: dict[str, Any], transcript: Transcript) -> dict[str, Any]:

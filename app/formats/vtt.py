@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.formats.format import Asked, Format, speaker_letter
+from app.formats.format import Asked, Format
 from app.subtitles import Cue, clock_time, cues
 from app.transcript import Transcript
 
@@ -15,9 +15,13 @@ def render(transcript: Transcript, _: Asked) -> str:
 
 
 def _block(cue: Cue) -> str:
-    text = "\n".join(cue.lines).translate(_ESCAPES)
-    voice = "" if cue.speaker is None else f"<v {speaker_letter(cue.speaker)}>"
+    text = "\n".join(map(_escaped, cue.lines))
+    voice = "" if cue.speaker is None else f"<v {_escaped(cue.speaker)}>"
     return f"{clock_time(cue.start_ms, '.')} --> {clock_time(cue.end_ms, '.')}\n{voice}{text}\n\n"
+
+
+def _escaped(text: str) -> str:
+    return text.translate(_ESCAPES)
 
 
 FORMAT = Format("vtt", "text/vtt; charset=utf-8", render, words=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,15 +20,20 @@ from fastapi import FastAPI
 from app.pipeline import RECOGNIZER, VAD, EncodedAudio, Pipeline
 from app.server import create_app
 from app.settings import Settings
+from app.speakers import SPEAKERS, SpeakerRequest
 from audio.decode import Channel
 from audio.errors import AudioTooLong, NoAudioStream, UndecodableAudio
 from audio.shared import SharedWaveform
 from audio.span import SAMPLE_RATE, Span
+from diarization.outcome import Diarization
+from diarization.timeline import SpeakerTurn
 from engine.device import DeviceGone, DeviceHealth
 from engine.recognition import Capabilities, DecodingOptions, Hypothesis, Word
 from vad.options import SegmentationOptions
 
 MAGIC = b"FAKE"
+CALL = b"CALL"
+"""The magic of two channels, sample by sample."""
 
 
 def samples(number: int, seconds: float = 1.0) -> bytes:
@@ -62,18 +67,33 @@ class FakeDecoder:
         with into.ref().writer() as out:
             out.write(sound.tobytes())
 
+    async def decode_channels(self, audio: EncodedAudio, into: Sequence[SharedWaveform]) -> int:
+        assert isinstance(audio.content, bytes)
+        if not audio.content.startswith(CALL):
+            await self.decode(audio, into[0], channel="mix")
+            return 1
+        sound = np.frombuffer(audio.content[len(CALL) :], "<i2").astype(np.float32).reshape(-1, 2) / 32768
+        for waveform, channel in zip(into, sound.T, strict=False):
+            waveform.write(channel)
+        return 2
+
     async def close(self) -> None:
         self.closed = True
 
 
 @dataclass
 class FakeDevice:
-    """Hears every second as a segment of two words, "number" and the value of its samples."""
+    """Hears every second as a segment of two words, "number" and the value of its samples.
+
+    With `speakers`, "number" is said by the one before: the change of speaker lies in the middle of a segment. A
+    known speaker is one whose reference has the samples that the segment has.
+    """
 
     languages: tuple[str, ...] = ("en", "zh", "de")
     word_timestamps: bool = True
     hotwords: bool = True
     translation: bool = False
+    speakers: bool = False
     loaded: asyncio.Event = field(default_factory=asyncio.Event)
     running: asyncio.Event = field(default_factory=asyncio.Event)
     entered: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
@@ -81,6 +101,7 @@ class FakeDevice:
     refusal: Exception | None = None
     asked: list[DecodingOptions] = field(default_factory=list)
     segmentations: list[SegmentationOptions] = field(default_factory=list)
+    diarized: list[SpeakerRequest] = field(default_factory=list)
     under_way: int = 0
     cancelled: int = 0
     closed: bool = False
@@ -110,7 +131,8 @@ class FakeDevice:
             translation=self.translation,
             detects_language=True,
         )
-        return {VAD: {}, RECOGNIZER: {"capabilities": capabilities}}
+        speakers = {SPEAKERS: {"model": "fake"}} if self.speakers else {}
+        return {VAD: {}, RECOGNIZER: {"capabilities": capabilities}, **speakers}
 
     async def call(self, stage: str, waveform: SharedWaveform, request: Any) -> AsyncGenerator[Any, None]:
         if self.failure is not None:
@@ -119,6 +141,10 @@ class FakeDevice:
         if stage == VAD:
             self.segmentations.append(request)
             yield self._spans(heard)
+            return
+        if stage == SPEAKERS:
+            self.diarized.append(request)
+            yield self._diarization(heard, request)
             return
         self.asked.append(request.options)
         self.under_way += 1
@@ -134,6 +160,20 @@ class FakeDevice:
         finally:
             self.under_way -= 1
             self.cancelled += not over
+
+    def _diarization(self, heard: np.ndarray[Any, Any], request: SpeakerRequest) -> Diarization:
+        numbers = [heard[span.slice()][0] for span in request.spans]
+        voices = list(dict.fromkeys(numbers))
+        names = {known.reference[0]: known.name for known in request.options.known_speakers}
+        turns: list[SpeakerTurn] = []
+        for span, number in zip(request.spans, numbers, strict=True):
+            speaker = voices.index(number)
+            before = turns[-1].speaker if turns else speaker
+            turns += [
+                SpeakerTurn(span.start, span.start + 0.5, before),
+                SpeakerTurn(span.start + 0.5, span.end, speaker),
+            ]
+        return Diarization(tuple(turns), tuple(names.get(voice) for voice in voices))
 
     def _spans(self, heard: np.ndarray[Any, Any]) -> list[Span]:
         seconds = [Span(start, start + 1.0) for start in range(len(heard) // SAMPLE_RATE)]

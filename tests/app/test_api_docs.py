@@ -34,13 +34,17 @@ const file = new File([await openAsBlob("tests/data/jfk.wav")], "jfk.wav");
 @pytest.fixture
 async def port(build: Any, new_device: Any) -> AsyncIterator[int]:
     """Where the fakes serve; they take any file for 2 s of the number 3."""
-    async with build(new_device(translation=True)) as house:
+    async with build(new_device(translation=True, speakers=True)) as house:
 
         async def decode(_: EncodedAudio, into: Any, **__: Any) -> None:
             with into.ref().writer() as out:
                 out.write(np.full(2 * SAMPLE_RATE, 3 / 32768, np.float32).tobytes())
 
-        house.decoder.decode = decode
+        async def decode_channels(audio: EncodedAudio, into: Any) -> int:
+            await decode(audio, into[0])
+            return 1
+
+        house.decoder.decode, house.decoder.decode_channels = decode, decode_channels
         config = uvicorn.Config(
             house.app, port=0, lifespan="off", http="httptools", ws="websockets-sansio", log_config=None
         )

@@ -10,7 +10,7 @@ from openai.types.audio import TranscriptionDiarized, TranscriptionTextSegmentEv
 from app.formats import formats
 from app.formats.asr import asr_answer
 from app.formats.events import transcript_events
-from app.formats.format import Asked, json_text, speaker_letter
+from app.formats.format import Asked, json_text
 from app.formats.ws import render_ws
 from app.text import join_texts
 from app.transcript import Segment, Transcript
@@ -73,13 +73,6 @@ def test_diarized_json(transcript: Transcript) -> None:
 def test_json_tells_the_warnings(transcript: Transcript) -> None:
     body = json.loads(formats()["json"].render(transcript, Asked()))
     assert body["warnings"] == ["one segment was cut short"]
-
-
-@pytest.mark.parametrize(
-    ("speaker", "letter"), [(0, "A"), (25, "Z"), (26, "AA"), (27, "AB"), (701, "ZZ"), (702, "AAA")]
-)
-def test_speaker_letters(speaker: int, letter: str) -> None:
-    assert speaker_letter(speaker) == letter
 
 
 async def test_events(transcript: Transcript) -> None:

@@ -159,8 +159,6 @@ async def test_members_of_what_is_no_object_are_ignored(house: Any) -> None:
     [
         ({"include[]": "logprobs"}, "include", "logprobs"),
         ({"include": "logprobs"}, "include", "logprobs"),
-        ({"known_speaker_names[]": "agent"}, "known_speaker_names", "speakers"),
-        ({"known_speaker_references[]": "data:audio/wav;base64,AA"}, "known_speaker_references", "speakers"),
         ({"response_format": "diarized_json"}, "response_format", "speakers"),
         ({"spk": "true"}, "spk", "speakers"),
     ],

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import openai
 import pytest
 from openai.types.audio import (
     Transcription,
+    TranscriptionDiarized,
     TranscriptionTextDeltaEvent,
     TranscriptionTextDoneEvent,
     TranscriptionVerbose,
@@ -32,6 +33,12 @@ TEXT = "number 5. number 5."
 
 
 @pytest.fixture
+async def house(build: Any, new_device: Any) -> AsyncIterator[Any]:
+    async with build(new_device(speakers=True)) as house:
+        yield house
+
+
+@pytest.fixture
 def sdk(house: Any) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(api_key="none", base_url="http://tinglu/v1", http_client=house.client, max_retries=0)
 
@@ -43,11 +50,9 @@ def file(house: Any) -> Callable[..., Any]:
 
 def refused_field(name: str, granularities: tuple[str, ...] | None, stream: bool) -> str | None:
     """The field that is at fault, if one is."""
-    if name == "diarized_json":
-        return "response_format"
     if granularities and name != "verbose_json":
         return "timestamp_granularities"
-    return "stream" if stream and name not in ("json", "text") else None
+    return "stream" if stream and name not in ("json", "text", "diarized_json") else None
 
 
 @pytest.mark.parametrize(
@@ -64,13 +69,16 @@ async def test_matrix(sdk: Any, file: Any, name: str, granularities: tuple[str, 
             await request
         assert refused.value.param == param
     elif stream:
-        check_events([event async for event in await request])
+        check_events([event async for event in await request], speakers=name == "diarized_json")
     else:
         check_answer(name, granularities, await request)
 
 
-def check_events(events: list[Any]) -> None:
-    *deltas, done = events
+def check_events(events: list[Any], *, speakers: bool) -> None:
+    *told, done = events
+    deltas = [event for event in told if event.type == "transcript.text.delta"]
+    segments = [event for event in told if event.type == "transcript.text.segment"]
+    assert [(event.text, event.speaker) for event in segments] == [("number 5.", "A")] * (2 if speakers else 0)
     assert all(isinstance(event, TranscriptionTextDeltaEvent) for event in deltas)
     assert isinstance(done, TranscriptionTextDoneEvent)
     assert [event.delta for event in deltas] == ["number 5.", " number 5."]
@@ -95,6 +103,9 @@ def check_answer(name: str, granularities: tuple[str, ...] | None, answer: Any) 
             ]
         case "vtt":
             assert [cue.lines for cue in read_vtt(answer)] == [("number 5.",)] * 2
+        case "diarized_json":
+            assert isinstance(answer, TranscriptionDiarized)
+            assert [(segment.text, segment.speaker) for segment in answer.segments] == [("number 5.", "A")] * 2
         case "verbose_json":
             assert isinstance(answer, TranscriptionVerbose)
             TranscriptionVerbose.model_validate(answer.to_dict(), strict=True)
