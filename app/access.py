@@ -52,7 +52,7 @@ class Ledger:
         counts = record.path not in _QUIET
         self.under_way += counts
         try:
-            with recording(record):
+            with recording(record), self._metrics.watching(record):
                 yield record
         finally:
             self.under_way -= counts

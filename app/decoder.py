@@ -23,7 +23,9 @@ from app.pipeline import EncodedAudio
 from app.record import stage
 from audio.decode import Channel, DecodeLimits, DecodingCancelled, decode_channels_into, decode_into
 from audio.errors import UndecodableAudio
-from audio.shared import SharedWaveform, SharedWaveformRef
+from audio.plain import plain_samples
+from audio.shared import SharedWaveform, SharedWaveformRef, Waveform
+from audio.span import to_seconds
 
 _WORKER_BYTES = 1 << 30
 """Memory that decoding one recording may take, beyond the samples themselves: far more than any honest file needs."""
@@ -31,6 +33,9 @@ _WORKER_BYTES = 1 << 30
 
 _LONG_BYTES = 4 << 20
 """A quarter of an hour and more in the codecs of the web."""
+
+_PLAIN_BYTES = 1 << 20
+"""What is copied on the event loop, in a millisecond."""
 
 
 T = TypeVar("T")
@@ -49,11 +54,28 @@ class DecoderPool:
             self._idle.put_nowait(worker)
 
     async def decode(self, audio: EncodedAudio, into: SharedWaveform, *, channel: Channel) -> None:
+        if (samples := self._plain(audio.content)) is not None:
+            with stage("decode"):
+                into.write(samples)
+            return
         await self._in_turn(audio, _decode, into.ref(), self._limits, channel)
 
     async def decode_channels(self, audio: EncodedAudio, into: Sequence[SharedWaveform]) -> int:
         refs = [waveform.ref() for waveform in into]
         return await self._in_turn(audio, _decode_channels, refs, self._limits)
+
+    def _plain(self, content: bytes | str) -> Waveform | None:
+        """The samples of a short file that needs no decoding; a worker would take ten times as long for the errand."""
+        if not isinstance(content, bytes) or len(content) > _PLAIN_BYTES or not self._allows(len(content)):
+            return None
+        return plain_samples(content)
+
+    def _allows(self, size: int) -> bool:
+        """Whether no limit is in reach of so many bytes of 16-bit samples; otherwise a worker says which."""
+        limits, samples = self._limits, size // 2
+        reached = ((limits.max_bytes, size), (limits.max_pcm_bytes, 4 * samples))
+        enough_seconds = limits.max_seconds is None or to_seconds(samples) <= limits.max_seconds
+        return enough_seconds and all(most is None or much <= most for most, much in reached)
 
     async def _in_turn(self, audio: EncodedAudio, work: Callable[..., T], *arguments: Any) -> T:
         async with contextlib.AsyncExitStack() as turn:

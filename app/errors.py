@@ -50,6 +50,7 @@ _MEANINGS = {
     400: "Something is wrong with the request; `param` names the field.",
     401: "The server asks for an API key.",
     404: "There is no such model.",
+    405: "The path takes another method.",
     408: "The body came too slowly.",
     413: "The body or the recording is too large.",
     415: "The body is no multipart form.",

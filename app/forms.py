@@ -26,6 +26,10 @@ MAX_FIELDS = 64
 MAX_FIELD_BYTES = 64 * 1024
 _LARGE_FIELDS = {"known_speaker_references": 4 * 1024 * 1024}
 """Fields that carry a recording as text: ten seconds of stereo at 48 kHz are 2.6 MB of base64."""
+_NO_CHARSETS = frozenset({"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape"})
+"""Codecs of Python's that are no charset of any client. Some raise what nobody expects, or take a time that grows with
+the square of the text.
+"""
 _IN_MEMORY_BYTES = 1024 * 1024
 _RETRY_FULL_SECONDS = 60
 
@@ -69,6 +73,11 @@ class _Parser(MultiPartParser):
     A field may have 64 kB, and those that carry recordings more.
     """
 
+    def on_part_begin(self) -> None:
+        super().on_part_begin()
+        if self._charset in _NO_CHARSETS:
+            self._charset = "utf-8"
+
     def on_headers_finished(self) -> None:
         part = self._current_part
         _, options = parse_options_header(part.content_disposition)
@@ -103,9 +112,17 @@ async def _parse(request: Request) -> FormData:
 def form_schema(model: type[Form]) -> dict[str, Any]:
     """The request body for the OpenAPI document, which cannot see forms that are read by hand."""
     schema = model.model_json_schema()
-    schema["properties"] = {FILE: {"type": "string", "format": "binary"}, **schema["properties"]}
+    fields = {name: _without_null(field) for name, field in schema["properties"].items()}
+    schema["properties"] = {FILE: {"type": "string", "format": "binary"}, **fields}
     schema["required"] = [FILE, *schema.get("required", [])]
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A field that may be left out: a form has no null, and the word "null" is a text."""
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key != "anyOf" and (key, value) != ("default", None)}
+    return rest if not kinds else rest | (kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
 
 
 def _fields(form: FormData, model: type[F]) -> F:

@@ -1,7 +1,7 @@
 """Languages as people write them: ISO codes, region tags, English, Chinese and native names.
 
-Covers the hundred languages of Whisper large-v3 and the 31 of Fun-ASR-MLT-Nano. English names are those that
-OpenAI's `whisper-1` answers with.
+Covers the hundred languages of Whisper large-v3, the 31 of Fun-ASR-MLT-Nano, and the languages that ISO 639-3 counts to
+Chinese and that Fun-ASR-Nano hears. English names are those that OpenAI's `whisper-1` answers with.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ _TABLE = """
 en|english|英语|eng,英文,美语
 zh|chinese|中文|zho,chi,cmn,mandarin,mandarin chinese,汉语,华语,国语,普通话,官话,简体中文,繁体中文,中国话
 yue|cantonese|粤语|cantonese chinese,广东话,广州话,广府话,白话
+wuu|wu chinese|吴语|shanghainese,上海话,苏州话
+nan|min nan chinese|闽南语|hokkien,taiwanese,southern min,台语,福建话,潮汕话
+hak|hakka chinese|客家话|hakka,客家语
+gan|gan chinese|赣语|江西话
+hsn|xiang chinese|湘语|湖南话
+cjy|jinyu chinese|晋语|山西话
 ja|japanese|日语|jpn,日本語,日本语,にほんご
 ko|korean|韩语|kor,韩国语,朝鲜语,한국어,한국말
 de|german|德语|deu,ger,deutsch
@@ -116,6 +122,9 @@ af|afrikaans|南非荷兰语|afr,阿非利堪斯语
 ht|haitian creole|海地克里奥尔语|hat,haitian,kreyòl ayisyen,海地语
 """
 
+_PART_OF = {"nn": "no"} | dict.fromkeys(("yue", "wuu", "nan", "hak", "gan", "hsn", "cjy"), "zh")
+"""Languages that are part of another one (the macrolanguages of ISO 639-3): who knows that one is asked for it."""
+
 _DETECT = frozenset({"", "auto", "none", "null", "und", "自动", "自动检测"})
 _SIMPLIFIED = str.maketrans("漢華國廣東韓鮮蘭羅亞馬爾烏緬臘來賓粵簡體", "汉华国广东韩鲜兰罗亚马尔乌缅腊来宾粤简体")
 _SUBTAG = re.compile(r"[a-z0-9]{1,8}")
@@ -154,6 +163,8 @@ def chinese_name(code: str) -> str:
 def choose_language(text: str | None, spoken: Iterable[str]) -> str | None:
     """The code under which a model knows a language, of the codes that it speaks; None to let it find out.
 
+    A model that does not know Cantonese by itself hears it as Chinese, and is asked for Chinese.
+
     Raises:
         ValueError: no language at all, or none of the model's; the message names what is allowed.
     """
@@ -161,9 +172,10 @@ def choose_language(text: str | None, spoken: Iterable[str]) -> str | None:
     if code is None:
         return None
     known = {_codes().get(_normal(own), own): own for own in spoken}
-    if code not in known:
+    own = known.get(code) or known.get(_PART_OF.get(code, code))
+    if own is None:
         raise ValueError(f"the model does not know {english_name(code)}; it knows {', '.join(known.values())}, or auto")
-    return known[code]
+    return own
 
 
 def _normal(text: str) -> str:

@@ -12,7 +12,7 @@ from app.formats import formats
 from app.formats.format import Asked, Format
 from app.forms import Form
 from app.models import require_model
-from app.options import Hotwords, transcription_options
+from app.options import Hotwords, lost_words, transcription_options
 from app.pipeline import ChannelChoice, TranscriptionOptions
 from app.services import Services
 from app.speaker_fields import SpeakerFields
@@ -60,6 +60,7 @@ class SpeechForm(Form):
         *,
         languages: tuple[str, ...] = (),
         word_timestamps: bool = False,
+        logprobs: bool = False,
         segmentation: SegmentationOptions | None = None,
         speakers: SpeakerOptions | None = None,
         channel: ChannelChoice = "mix",
@@ -74,6 +75,7 @@ class SpeechForm(Form):
             temperature=self.temperature,
             task=self.task,
             word_timestamps=word_timestamps,
+            logprobs=logprobs,
             segmentation=segmentation,
             speakers=speakers,
             channel=channel,
@@ -111,7 +113,9 @@ class TranscriptionForm(SpeechForm, SpeakerFields):
     )
     languages: Hotwords = Field((), description="languages that may be spoken")
     timestamp_granularities: tuple[Literal["word", "segment"], ...] = Field((), description="verbose_json only")
-    include: tuple[Literal["logprobs"], ...] = Field((), description="not supported")
+    include: tuple[Literal["logprobs"], ...] = Field(
+        (), description="logprobs: those of the tokens; json only, for models that give them"
+    )
     chunking_strategy: ChunkingStrategy = Field(None, description="auto, or the settings of the detector")
     known_speaker_names: tuple[str, ...] = Field((), description="up to 4 names, with spk or diarized_json")
     known_speaker_references: tuple[str, ...] = Field(
@@ -122,7 +126,11 @@ class TranscriptionForm(SpeechForm, SpeakerFields):
     def asked(self) -> Asked:
         """Segments unless only words are asked for, as at OpenAI."""
         granularities = self.timestamp_granularities
-        return Asked(segments=not granularities or "segment" in granularities, words="word" in granularities)
+        return Asked(
+            segments=not granularities or "segment" in granularities,
+            words="word" in granularities,
+            logprobs=bool(self.include),
+        )
 
     def options(self, services: Services) -> TranscriptionOptions:
         """What the pipeline shall do.
@@ -133,10 +141,13 @@ class TranscriptionForm(SpeechForm, SpeakerFields):
         require_model(self.model, services.capabilities)
         self._check()
         vad = self.chunking_strategy
+        words = "word" in self.timestamp_granularities
+        lost = lost_words(words, services.capabilities)
         return self._options(
             services,
             languages=self.languages,
-            word_timestamps="word" in self.timestamp_granularities or self.format.words,
+            word_timestamps=words or self.format.words,
+            logprobs=bool(self.include),
             segmentation=None if vad is None else vad.segmentation(services.segmentation),
             speakers=self.speakers(
                 services,
@@ -145,17 +156,12 @@ class TranscriptionForm(SpeechForm, SpeakerFields):
                 references=self.known_speaker_references,
             ),
             channel=self.channel,
-            warnings=() if vad is None else vad.warnings,
+            warnings=lost if vad is None else lost + vad.warnings,
         )
 
     def _check(self) -> None:
-        if self.include:
-            raise Refusal(
-                400,
-                "unsupported_parameter",
-                "`include`: the model does not give logprobs; leave it out.",
-                param="include",
-            )
+        if self.include and not self.format.logprobs:
+            raise _needs("include", [each.name for each in formats().values() if each.logprobs])
         if self.timestamp_granularities and not self.format.timed:
             raise _needs("timestamp_granularities", [each.name for each in formats().values() if each.timed])
         if self.stream and not self.format.streamed:

@@ -39,6 +39,7 @@ def transcription_options(
     temperature: float = 0.0,
     task: Task = "transcribe",
     word_timestamps: bool = True,
+    logprobs: bool = False,
     segmentation: SegmentationOptions | None = None,
     speakers: SpeakerOptions | None = None,
     channel: ChannelChoice = "mix",
@@ -46,13 +47,20 @@ def transcription_options(
 ) -> TranscriptionOptions:
     """Options for the loaded recogniser; word times are asked for only where it makes them, and made for speakers too.
 
-    A recogniser that takes hotwords takes the prompt as such; one that does not gets the prompt as text, and a warning
-    says that the hotwords are lost. `languages` are candidates: one of them alone is the language, of several the
+    A recogniser that takes hotwords takes the prompt as such; one that does not gets the prompt as text, if it takes
+    that. A warning says what is lost. `languages` are candidates: one of them alone is the language, of several the
     recogniser finds out which; `language` goes before them. `warnings` are those of the request so far.
 
     Raises:
-        Refusal: 400, a language that it does not speak, or a translation that it does not make.
+        Refusal: 400, a language that it does not speak, or a translation or logprobs that it does not make.
     """
+    if logprobs and not capabilities.logprobs:
+        raise Refusal(
+            400,
+            "unsupported_parameter",
+            f"`include`: the model {capabilities.model} does not give logprobs; leave it out.",
+            param="include",
+        )
     if task == "translate" and not capabilities.translation:
         raise Refusal(400, "unsupported_model", f"The model {capabilities.model} does not translate.", param="model")
     code = _language("language", language, capabilities)
@@ -67,6 +75,9 @@ def transcription_options(
     elif hotwords:
         hotwords = ()
         lost.append("hotwords have no effect: the model takes none")
+    if prompt and not capabilities.prompt:
+        prompt = ""
+        lost.append("the prompt has no effect: the model takes none")
     return TranscriptionOptions(
         DecodingOptions(
             language=code,
@@ -75,12 +86,18 @@ def transcription_options(
             hotwords=hotwords,
             temperature=temperature,
             word_timestamps=(word_timestamps or speakers is not None) and capabilities.word_timestamps,
+            logprobs=logprobs,
         ),
         segmentation=segmentation,
         speakers=speakers,
         channel=channel,
         warnings=tuple(lost),
     )
+
+
+def lost_words(asked: bool, capabilities: Capabilities) -> tuple[str, ...]:
+    """The warning for a client that asks for word times of a model that makes none."""
+    return ("words have no times: the model makes none",) if asked and not capabilities.word_timestamps else ()
 
 
 def _language(param: str, text: str | None, capabilities: Capabilities) -> str | None:
@@ -108,6 +125,6 @@ def segmentation_options(
     if max_segment_seconds is not None:
         changes["max_segment_seconds"] = max_segment_seconds
     try:
-        return replace(server, **changes)
+        return replace(server, **changes) if changes else server
     except ValueError as error:
         raise Refusal(400, "invalid_value", f"Segmentation: {error}", param="silence_schedule") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, aclosing
@@ -14,6 +15,7 @@ import numpy as np
 from app.attribution import speaker_letter
 from app.record import note_audio, stage
 from app.speakers import SPEAKERS
+from app.stages import RECOGNIZER, VAD, SpeechRequest
 from app.text import join_texts
 from app.transcript import Segment, Transcript
 from app.voices import EncodedAudio as EncodedAudio
@@ -22,11 +24,9 @@ from audio.decode import Channel
 from audio.shared import SharedWaveform, Waveform
 from audio.span import Span
 from engine.device import Device, DeviceHealth
-from engine.recognition import Capabilities, DecodingOptions, Hypothesis, Recognition
+from engine.recognition import Capabilities, DecodingOptions, Hypothesis
 from vad.options import SegmentationOptions
 
-VAD = "vad"
-RECOGNIZER = "recognizer"
 MOST_CHANNELS = 8
 """Channels of a recording that are told apart."""
 
@@ -85,6 +85,11 @@ class Pipeline:
             DeviceGone: they never will be; the message says why.
         """
         await self._device.ready()
+
+    @property
+    def segmentation(self) -> SegmentationOptions:
+        """How recordings are cut unless a request says otherwise."""
+        return self._segmentation
 
     @property
     def health(self) -> DeviceHealth:
@@ -213,14 +218,11 @@ class Pipeline:
 
     async def _listen(self, waveform: SharedWaveform, options: TranscriptionOptions) -> AsyncGenerator[Any, None]:
         """First the spans of speech, then a hypothesis for each in their order, whatever order they get ready in."""
-        spans = await self._spans(waveform, options)
-        yield spans
-        if not spans:
-            return
         early: dict[int, Hypothesis] = {}
         following = 0
-        request = Recognition(tuple(spans), options.decoding)
-        async with aclosing(self._device.call(RECOGNIZER, waveform, request)) as outputs:
+        request = SpeechRequest(self._segmentation_of(options), options.decoding)
+        async with aclosing(self._device.call(VAD, waveform, request)) as outputs:
+            yield await anext(outputs)
             async for hypothesis in outputs:
                 early[hypothesis.index] = hypothesis
                 while following in early:
@@ -228,16 +230,23 @@ class Pipeline:
                     following += 1
 
     async def _spans(self, waveform: SharedWaveform, options: TranscriptionOptions) -> Sequence[Span]:
-        wanted = options.segmentation or self._segmentation
-        limit = min(wanted.max_segment_seconds, self.capabilities.max_segment_seconds)
-        async with aclosing(self._device.call(VAD, waveform, replace(wanted, max_segment_seconds=limit))) as outputs:
-            async for spans in outputs:
-                return list(spans)
-        raise AssertionError("the vad stage answers once")
+        request = SpeechRequest(self._segmentation_of(options))
+        async with aclosing(self._device.call(VAD, waveform, request)) as outputs:
+            spans: Sequence[Span] = await anext(outputs)
+            return spans
+
+    def _segmentation_of(self, options: TranscriptionOptions) -> SegmentationOptions:
+        return _limited(options.segmentation or self._segmentation, self.capabilities.max_segment_seconds)
 
     async def close(self) -> None:
         await self._decoder.close()
         await self._device.close()
+
+
+@functools.lru_cache(maxsize=64)
+def _limited(wanted: SegmentationOptions, max_seconds: float) -> SegmentationOptions:
+    limit = min(wanted.max_segment_seconds, max_seconds)
+    return wanted if limit == wanted.max_segment_seconds else replace(wanted, max_segment_seconds=limit)
 
 
 def _segment(span: Span, hypothesis: Hypothesis) -> Segment:

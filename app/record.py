@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _WAITING = "queue"
+STAGES = (_WAITING, "decode", "vad", "recognise", "speakers")
+"""Where a request may be: it waits for a decoder, or something is done for it."""
 
 _current: ContextVar[Record | None] = ContextVar("request", default=None)
 
@@ -25,9 +27,11 @@ class Stay:
     seconds: float
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Record:
-    """A request, or a round on a WebSocket. `code` is that of the refusal it ended with."""
+    """A request, or a round on a WebSocket. `code` is that of the refusal it ended with, `within` are the stages in
+    which it is now.
+    """
 
     request_id: str
     method: str
@@ -38,6 +42,7 @@ class Record:
     began: float = field(default_factory=time.perf_counter)
     audio_seconds: float | None = None
     stays: list[Stay] = field(default_factory=list)
+    within: list[str] = field(default_factory=list)
     code: str | None = None
     cancelled: bool = False
 
@@ -58,8 +63,14 @@ class Record:
 
     @property
     def processing_seconds(self) -> float:
-        """How long something was done for it."""
-        return sum(stay.seconds for stay in self.works)
+        """How long something was done for it; speakers are told apart while words are recognised, which counts once."""
+        total, until = 0.0, 0.0
+        for stay in sorted(self.works, key=lambda stay: stay.began_ns):
+            began = stay.began_ns / 1e9
+            end = max(until, began + stay.seconds)
+            total += end - max(until, began)
+            until = end
+        return total
 
 
 def current() -> Record | None:
@@ -79,12 +90,15 @@ def recording(record: Record) -> Iterator[Record]:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Note how long the request is in a stage: `queue`, `decode`, `vad` or `recognise`."""
+    """Note how long the request is in a stage, one of `STAGES`."""
     record, began_ns, began = current(), time.time_ns(), time.perf_counter()
+    if record is not None:
+        record.within.append(name)
     try:
         yield
     finally:
         if record is not None:
+            record.within.remove(name)
             record.stays.append(Stay(name, began_ns, time.perf_counter() - began))
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from app.decoder import DecoderPool
-from app.pipeline import RECOGNIZER, VAD, Pipeline
+from app.pipeline import Pipeline
 from app.settings import Settings
 from app.speakers import SPEAKERS, speaker_factory
-from app.stages import load_vad
+from app.stages import RECOGNIZER, VAD, load_vad
 from engine.catalog import Catalog, ResolvedModel
 from engine.client import DeviceProcess, DeviceThread
 from engine.device import Device

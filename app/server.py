@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import logging
 import os
 import socket
@@ -20,7 +21,8 @@ from starlette.middleware.cors import CORSMiddleware
 
 from app.access import Access, Ledger
 from app.admission import Admission
-from app.errors import install_error_handlers
+from app.errors import error_answers, install_error_handlers
+from app.heads import BoundedHeads
 from app.keys import ApiKeys
 from app.limits import BodyLimit, UploadLimits, Uploads
 from app.metrics import Metrics
@@ -61,7 +63,7 @@ def serve(pipeline: Pipeline, settings: Settings) -> int:
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=partial(BoundedHeads, head_seconds=settings.header_timeout_seconds),  # type: ignore[arg-type]
         ws="websockets-sansio",
         ws_max_size=2 * settings.ws_max_frame_bytes,  # ours comes first, and says so to the client
         log_config=None,
@@ -71,6 +73,8 @@ def serve(pipeline: Pipeline, settings: Settings) -> int:
         timeout_graceful_shutdown=_CANCEL_SECONDS,
     )
     server = Server(config, services.readiness.stop, lambda: services.ledger.under_way, settings.shutdown_grace_seconds)
+    gc.collect()
+    gc.freeze()  # what is there now stays, and is not looked through again while requests wait
     server.run()
     return EXIT_ENGINE_LOST if server.lost else 0
 
@@ -168,6 +172,7 @@ def create_app(pipeline: Pipeline, settings: Settings, *, on_lost: Callable[[], 
         lifespan=lifespan,
         docs_url=None,  # FastAPI's own page needs the network
         redoc_url=None,
+        responses=error_answers(405),
     )
     app.state.services = Services(
         pipeline, settings, readiness, admission, sockets, uploads, ledger, metrics, device_kind(settings)

@@ -44,7 +44,7 @@ class Services:
     @property
     def segmentation(self) -> SegmentationOptions:
         """How recordings are cut unless the request says otherwise."""
-        return self.settings.segmentation()
+        return self.pipeline.segmentation
 
     @property
     def capabilities(self) -> Capabilities:

@@ -31,7 +31,7 @@ def parse_json(value: object) -> object:
         return value
     try:
         return json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError("is not valid JSON") from error
 
 
@@ -90,6 +90,7 @@ SERVING_ONLY = frozenset(
         "max_requests",
         "max_waiting_audio_seconds",
         "max_uploads",
+        "header_timeout_seconds",
         "upload_grace_seconds",
         "upload_min_bytes_per_second",
         "max_sockets",
@@ -161,6 +162,9 @@ class Settings(BaseSettings):
         description="sound decoded and not yet transcribed, of all requests; 64 kB of memory a second",
     )
     max_uploads: PositiveInt = Field(default=256, description="request bodies that arrive at a time")
+    header_timeout_seconds: PositiveFloat = Field(
+        default=20.0, description="time for the head of a request to arrive on an open connection"
+    )
     upload_grace_seconds: PositiveFloat = Field(default=30.0, description="time for a request body to arrive, and then")
     upload_min_bytes_per_second: ByteSize = Field(
         default=ByteSize(16_000), gt=0, description="the pace below which it is too slow"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +31,8 @@ _PACKAGE = "Resemblyzer"
 
 _TOGETHER = 16
 """Recordings that share a batch of windows; the others wait for the next."""
+_STRAIGHT_BACK_SECONDS = 0.0005
+_PATIENCE_SECONDS = 0.005
 
 _ENTRIES = (
     ModelEntry(
@@ -104,15 +109,23 @@ def load_speakers(directory: Path | None, device: str) -> SpeakerStage:
     diarizer = Diarizer(load_embedder(directory, device))
     noise = np.random.default_rng(0).uniform(-0.1, 0.1, 2 * SAMPLE_RATE).astype(np.float32)
     diarizer.diarize(noise, [Span(0.0, 2.0)])
-    return SpeakerStage(diarizer)
+    return SpeakerStage(diarizer, background=device != "cpu")
 
 
 class SpeakerStage:
-    """A call is a waveform with its spans of speech, the answer a `Diarization`."""
+    """A call is a waveform with its spans of speech, the answer a `Diarization`.
 
-    def __init__(self, diarizer: Diarizer) -> None:
+    On a GPU the work is done by a thread of its own, a step only hands out and fetches: the language model, which the
+    same loop steps, stands still neither for a batch of windows nor for the clustering of a long recording. On a CPU
+    both need the same cores, and the work is done in the step.
+    """
+
+    def __init__(self, diarizer: Diarizer, *, background: bool = False) -> None:
         self._diarizer = diarizer
         self._jobs: dict[int, DiarizationJob] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="speakers") if background else None
+        self._running: tuple[dict[int, DiarizationJob], Future[None]] | None = None
+        self._stepped = 0.0
 
     def describe(self) -> Mapping[str, Any]:
         return {"model": self._diarizer.embedder.name}
@@ -125,21 +138,55 @@ class SpeakerStage:
 
     def step(self) -> Iterable[Output]:
         """The next windows of the recordings that wait, in turn, so that a long one holds up no short one."""
-        from diarization.diarizer import step_together
-
-        turn = [(call_id, self._jobs.pop(call_id)) for call_id in list(self._jobs)[:_TOGETHER]]
-        step_together([job for _, job in turn])
-        for call_id, job in turn:
-            if not job.done:
-                self._jobs[call_id] = job
-            elif job.error is not None:
-                yield Output(call_id, error=job.error)
-            else:
-                yield Output(call_id, job.result)
+        if self._running is None:
+            self._running = self._start()
+        outputs = self._collected() if self._ready(self._running[1]) else []
+        if self._running is None and self._jobs and self._thread is not None:
+            self._running = self._start()
+        self._stepped = time.monotonic()
+        return outputs
 
     @property
     def busy(self) -> bool:
-        return bool(self._jobs)
+        return bool(self._jobs or self._running)
 
     def close(self) -> None:
         self._jobs.clear()
+        if self._thread is not None:
+            self._thread.shutdown()
+
+    def _start(self) -> tuple[dict[int, DiarizationJob], Future[None]]:
+        from diarization.diarizer import step_together
+
+        turn = dict(islice(self._jobs.items(), _TOGETHER))
+        if self._thread is not None:
+            return turn, self._thread.submit(step_together, list(turn.values()))
+        step_together(list(turn.values()))
+        done: Future[None] = Future()
+        done.set_result(None)
+        return turn, done
+
+    def _ready(self, work: Future[None]) -> bool:
+        """Whether the thread is done. Waits a moment if the loop came straight back: then nobody else has work."""
+        if not work.done() and time.monotonic() - self._stepped < _STRAIGHT_BACK_SECONDS:
+            wait([work], _PATIENCE_SECONDS)
+        return work.done()
+
+    def _collected(self) -> list[Output]:
+        """What the turn finished; the others of it go to the end of the queue, and cancelled ones nowhere."""
+        assert self._running is not None
+        turn, work = self._running
+        self._running = None
+        work.result()
+        outputs = []
+        for call_id, job in turn.items():
+            if self._jobs.get(call_id) is not job:
+                continue
+            del self._jobs[call_id]
+            if not job.done:
+                self._jobs[call_id] = job
+            elif job.error is not None:
+                outputs.append(Output(call_id, error=job.error))
+            else:
+                outputs.append(Output(call_id, job.result))
+        return outputs

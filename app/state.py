@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from app.admission import Admission
@@ -27,6 +28,10 @@ class State:
         return self.readiness.status == "ok"
 
     @property
+    def model(self) -> str | None:
+        return self.readiness.model
+
+    @property
     def device(self) -> DeviceHealth:
         return self.pipeline.health
 
@@ -37,6 +42,7 @@ class State:
             "waiting_audio_seconds": ("Sound decoded and not yet transcribed", self.admission.audio_seconds),
             "rtfx": ("Seconds of sound transcribed in a second with something to do", self.admission.rate),
             "uploads": ("Request bodies that arrive", self.uploads.count),
+            "tasks": ("Tasks of the event loop", len(asyncio.all_tasks())),
             "sockets": ("WebSockets", self.sockets.count),
             "socket_bytes": ("Sound that WebSockets hold", self.sockets.bytes),
         }

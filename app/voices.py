@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 from app.attribution import Attribution
+from app.record import stage
 from app.speakers import SPEAKERS, SpeakerRequest
 from audio.shared import SharedWaveform
 from audio.span import Span
@@ -85,11 +86,12 @@ async def attribution(
 
     async def found() -> Attribution:
         request = SpeakerRequest(tuple(spans), options)
-        async with aclosing(device.call(SPEAKERS, waveform, request)) as outputs:
-            async for diarization in outputs:
-                assert isinstance(diarization, Diarization)
-                warnings.extend(diarization.warnings)
-                return Attribution(diarization.turns, diarization.names)
+        with stage("speakers"):
+            async with aclosing(device.call(SPEAKERS, waveform, request)) as outputs:
+                async for diarization in outputs:
+                    assert isinstance(diarization, Diarization)
+                    warnings.extend(diarization.warnings)
+                    return Attribution(diarization.turns, diarization.names)
         raise AssertionError("the speaker stage answers once")
 
     task = asyncio.create_task(found())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from dataclasses import dataclass
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +42,11 @@ class SharedWaveformRef:
         """
         if self.samples == 0:
             return np.empty(0, np.float32)
-        with self._file("rb") as file:
-            view = mmap.mmap(file.fileno(), self.samples * _ITEM_BYTES, access=mmap.ACCESS_READ)
+        descriptor = self._descriptor(os.O_RDONLY)
+        try:
+            view = mmap.mmap(descriptor, self.samples * _ITEM_BYTES, access=mmap.ACCESS_READ)
+        finally:
+            os.close(descriptor)
         return np.frombuffer(view, np.float32, self.samples)
 
     def writer(self) -> BinaryIO:
@@ -52,7 +55,7 @@ class SharedWaveformRef:
         Raises:
             FileNotFoundError: the owner has closed it, or is gone.
         """
-        return self._file("r+b")
+        return open(self._descriptor(os.O_RDWR), "r+b")
 
     def wanted(self) -> bool:
         """Whether the owner still holds the waveform."""
@@ -61,20 +64,15 @@ class SharedWaveformRef:
         except FileNotFoundError:
             return False
 
-    def _file(self, mode: Literal["rb", "r+b"]) -> BinaryIO:
-        try:
-            file = open(self.path, mode, opener=_without_waiting)  # noqa: SIM115 - the caller closes it
-        except OSError as error:  # the number may belong to a socket by now, which cannot be opened
+    def _descriptor(self, flags: int) -> int:
+        try:  # the number may belong to a pipe by now, which would wait for its other end
+            descriptor = os.open(self.path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:  # or to a socket, which cannot be opened
             raise FileNotFoundError(f"{self.path} is no waveform any more") from error
-        if os.fstat(file.fileno()).st_ino != self.inode:
-            file.close()
+        if os.fstat(descriptor).st_ino != self.inode:
+            os.close(descriptor)
             raise FileNotFoundError(f"{self.path} is another file by now")
-        return file
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """The number may belong to a pipe by now, which would wait for its other end."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+        return descriptor
 
 
 class SharedWaveform:
@@ -92,7 +90,7 @@ class SharedWaveform:
 
     def write(self, waveform: Waveform) -> None:
         """Copy samples into the empty memory file."""
-        with self.ref().writer() as file:
+        with open(self._fd, "wb", closefd=False) as file:
             file.write(np.ascontiguousarray(waveform, np.float32).data)
 
     @property

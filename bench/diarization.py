@@ -29,6 +29,7 @@ from bench.conversations import CONDITIONS, HELD_OUT, TUNING, Conversation, Turn
 from bench.der import DiarizationErrors, best_mapping, errors
 from bench.published_clustering import published_labels, published_sentence_speaker, published_turns
 from bench.report import print_header, print_table
+from bench.speaker_cost import add_cost_options, run_cost
 from diarization.assignment import assign
 from diarization.clustering import in_order
 from diarization.diarizer import DiarizationJob, Diarizer
@@ -72,10 +73,14 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--set", choices=tuple(_SETS), action="append", help="default: both")
     parser.add_argument("--model", type=Path, help="a published speaker model; default: the packaged GE2E")
     parser.add_argument("--seeds", type=int, default=1, help="conversations of each kind")
+    add_cost_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.cost:
+        run_cost(arguments.seconds, arguments.embedder, arguments.device)
+        return
     torch.set_num_threads(1)
     diarizer = Diarizer(load_embedder(arguments.model))
     segmenter = Segmenter(FsmnNetwork.load())

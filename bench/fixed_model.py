@@ -20,6 +20,7 @@ from engine.fun_asr_nano.decoding import VllmDecoder, build_engine
 from engine.fun_asr_nano.languages import NANO, LanguageTable
 from engine.fun_asr_nano.llm_weights import LlmCache
 from engine.fun_asr_nano.load import assemble, warm_up
+from engine.fun_asr_nano.placing import Lattice
 from engine.fun_asr_nano.prompt import NanoTokenizer, PromptBuilder
 from engine.fun_asr_nano.recognizer import FunAsrNanoRecognizer
 from engine.fun_asr_nano.text import clean
@@ -51,19 +52,20 @@ class FixedLengthDecoder(VllmDecoder):
     around = 0
     """Tokens of a prompt that are no sound."""
 
-    def add(self, key: str, prompt: Tensor, *, max_new_tokens: int, temperature: float) -> None:
+    def add(self, key: str, prompt: Tensor, *, max_new_tokens: int, temperature: float, logprobs: bool = False) -> None:
         sound = max(1, len(prompt) - self.around)
         self._fixed_tokens = max(1, int(_TOKENS_A_SOUND_TOKEN * sound))
-        super().add(key, prompt, max_new_tokens=max_new_tokens, temperature=temperature)
+        super().add(key, prompt, max_new_tokens=max_new_tokens, temperature=temperature, logprobs=logprobs)
 
 
 class FixedLengthAligner(CtcAligner):
     """Aligns texts that fit the sound in place of those that random weights wrote."""
 
-    def words(self, jobs: Sequence[AlignmentJob]) -> list[Any]:
+    def lattice(self, jobs: Sequence[AlignmentJob], *, probabilities: bool = False) -> Lattice:
         seconds = [len(job.hidden) * self._row_seconds for job in jobs]
         fitting = [spoken(max(1, tokens_for(length))) for length in seconds]
-        return super().words([AlignmentJob(job.hidden, text) for job, text in zip(jobs, fitting, strict=True)])
+        replaced = [AlignmentJob(job.hidden, text) for job, text in zip(jobs, fitting, strict=True)]
+        return super().lattice(replaced, probabilities=probabilities)
 
 
 def text_rules() -> TextRules:

@@ -7,6 +7,7 @@ the text that is aligned is replaced by one that fits the sound, as there, becau
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import time
@@ -24,7 +25,19 @@ TOKENS_A_SECOND = 130 / 30
 Transcribe = Callable[[list[Any], int], list[dict[str, Any]]]
 
 
+_CLASSES = (
+    "funasr.frontends.wav_frontend",
+    "funasr.models.sense_voice.model",
+    "funasr.models.fun_asr_nano.model",
+    "funasr.models.llm_asr.adaptor",
+    "funasr.tokenizer.whisper_tokenizer",
+)
+"""Modules that register the classes of the model; FunASR itself goes on without those that cannot be imported."""
+
+
 def main(wanted: dict[str, Any]) -> None:
+    for name in _CLASSES:
+        importlib.import_module(name)
     if wanted["path"] == "vllm":
         engine = _vllm_path(wanted["model"], wanted["device"])
         timed = engine.ctc_decoder

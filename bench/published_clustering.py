@@ -38,9 +38,9 @@ def published_labels(embeddings: Embeddings, speakers: int | None = None, merge:
     values, vectors = np.linalg.eigh(_laplacian(embeddings.astype(np.float64)))
     if speakers is None:
         found = int(np.argmax(np.diff(values[: _MOST_SPEAKERS + 1]))) + 1
-        labels = _merged(embeddings, _k_means(vectors[:, :found], found), merge)
+        labels = _merged(embeddings, k_means(vectors[:, :found], found), merge)
     else:
-        labels = _k_means(vectors[:, :speakers], speakers)
+        labels = k_means(vectors[:, :speakers], speakers)
     return in_order(labels)
 
 
@@ -89,7 +89,7 @@ def _laplacian(embeddings: NDArray[np.float64]) -> NDArray[np.float64]:
     return laplacian
 
 
-def _k_means(points: NDArray[np.float64], clusters: int, starts: int = 10, rounds: int = 300) -> Labels:
+def k_means(points: NDArray[np.float64], clusters: int, starts: int = 10, rounds: int = 300) -> Labels:
     """Lloyd's algorithm from k-means++ seeds, the best of several starts."""
     random = np.random.default_rng(0)
     best: tuple[float, Labels] | None = None

@@ -32,22 +32,28 @@ class Server:
 
     def resident_mib(self) -> float:
         """Resident memory of the server and all its processes together; shared pages count once (PSS)."""
-        total = 0
-        for pid in _family(self.pid):
-            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
-                    total += int(line.split()[1])
-        return total / 1024
+        return sum(resident_mib(pid) for pid in _family(self.pid))
+
+    def processes(self) -> dict[int, str]:
+        """What each of its processes is, by process id: `app`, `device`, `decoder` or `other`."""
+        return {pid: "app" if pid == self.pid else _role(pid) for pid in _family(self.pid)}
 
 
 @contextmanager
 def running_server(
-    *options: str, until: Literal["listening", "ready"] = "ready", timeout: float = 300.0
+    *options: str,
+    until: Literal["listening", "ready"] = "ready",
+    timeout: float = 300.0,
+    environment: Mapping[str, str] | None = None,
+    log: Path | None = None,
 ) -> Iterator[Server]:
-    """Start `tinglu serve` on a free port, wait until it listens or can serve, stop it at the end."""
+    """Start `tinglu serve` on a free port, wait until it listens or can serve, stop it at the end.
+
+    `environment` is set for it on top of our own; what it says goes to `log`.
+    """
     port = _free_port()
     command = [sys.executable, "-m", "app.cli", "serve", "--host", "127.0.0.1", "--port", str(port), *options]
-    with _running(command, port, {}, until, timeout, None) as server:
+    with _running(command, port, environment or {}, until, timeout, log) as server:
         yield server
 
 
@@ -114,6 +120,23 @@ def _wait(url: str, process: subprocess.Popen[bytes], statuses: set[str], timeou
             pass
         time.sleep(0.1)
     raise TimeoutError(f"the server was not ready within {timeout:.0f} s")
+
+
+def resident_mib(pid: int) -> float:
+    """Resident memory of one process, its share of what it shares (PSS); 0 if it is gone."""
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:")) / 1024
+
+
+def _role(pid: int) -> str:
+    """Decoders are limited in memory, and the device is not."""
+    if "spawn_main" not in Path(f"/proc/{pid}/cmdline").read_text():
+        return "other"
+    data = next(line for line in Path(f"/proc/{pid}/limits").read_text().splitlines() if line.startswith("Max data"))
+    return "device" if "unlimited" in data else "decoder"
 
 
 def _family(pid: int) -> list[int]:

@@ -163,8 +163,8 @@ class Work:
             find_loop(writer._rules.clean(writer._tokenizer.decode(answer.ids)))
 
     def _align(self, hidden: list[Any], watch: Watch) -> None:
-        """The parts of `CtcAligner.words`, told apart by watching two of them from within."""
-        from engine.fun_asr_nano import alignment
+        """The parts of `CtcAligner.words`, told apart from within; as served, processes do the last two."""
+        from engine.fun_asr_nano import placing
         from engine.fun_asr_nano.alignment import AlignmentJob
 
         if self._recognizer._timer is None:
@@ -172,9 +172,10 @@ class Work:
         aligner = self._recognizer._timer._aligner
         groups = [hidden[begin : begin + _ALIGNED_AT_ONCE] for begin in range(0, len(hidden), _ALIGNED_AT_ONCE)]
         with (
-            _watched(aligner._head, "label_log_probs", "CTC reduce", watch),
-            _watched(alignment, "align", "Viterbi", watch),
-            _watched(aligner, "_merge", "word merging", watch),
+            _watched(aligner._head, "label_logits", "CTC columns", watch),
+            _watched(aligner._head, "label_log_probs", "CTC log-probabilities", watch),
+            _watched(placing, "align", "Viterbi", watch),
+            _watched(aligner.placer, "merge", "word merging", watch),
         ):
             for group in groups:
                 aligner.words([AlignmentJob(rows, "") for rows in group])
@@ -185,7 +186,7 @@ def _watched(owner: Any, name: str, stage: str, watch: Watch) -> Iterator[None]:
     plain: Callable[..., Any] = getattr(owner, name)
 
     def watched(*arguments: Any) -> Any:
-        if watch.kernels and stage != "CTC reduce":
+        if watch.kernels and not stage.startswith("CTC"):
             return plain(*arguments)
         with watch.stage(stage):
             return plain(*arguments)
@@ -284,7 +285,7 @@ def _decoding(work: Work, batch: int) -> Iterator[None]:
 
 
 def _vad(device: str, seconds: float) -> None:
-    from app.stages import load_vad
+    from app.stages import SpeechRequest, load_vad
     from vad.options import SegmentationOptions
 
     stage = load_vad(device)
@@ -293,7 +294,7 @@ def _vad(device: str, seconds: float) -> None:
     walls, spans = [], 0
     for run in range(4):
         began = time.perf_counter()
-        stage.submit(run, sound, SegmentationOptions(max_segment_seconds=30.0))
+        stage.submit(run, sound, SpeechRequest(SegmentationOptions(max_segment_seconds=30.0)))
         while stage.busy:
             for output in stage.step():
                 spans = len(output.value)

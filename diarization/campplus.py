@@ -170,9 +170,13 @@ class _MaskedConv(nn.Module):
         self.linear2 = nn.Conv1d(_BOTTLENECK // 2, _GROWTH, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        local = F.avg_pool1d(x, _SEGMENT_FRAMES, _SEGMENT_FRAMES, ceil_mode=True)
-        local = local.repeat_interleave(_SEGMENT_FRAMES, dim=2)[:, :, : x.shape[2]]
-        context = F.relu(self.linear1(x.mean(2, keepdim=True) + local))
+        mean = x.mean(2, keepdim=True)
+        # A window of 1.5 s is one segment: its context is one frame, and so is the mask.
+        local = mean
+        if x.shape[2] > _SEGMENT_FRAMES:
+            local = F.avg_pool1d(x, _SEGMENT_FRAMES, _SEGMENT_FRAMES, ceil_mode=True)
+            local = local.repeat_interleave(_SEGMENT_FRAMES, dim=2)[:, :, : x.shape[2]]
+        context = F.relu(self.linear1(mean + local))
         out: Tensor = self.linear_local(x) * torch.sigmoid(self.linear2(context))
         return out
 
@@ -181,4 +185,5 @@ class _Statistics(nn.Module):
     """(B, C, T) to (B, 2 C, 1): mean and unbiased standard deviation over time."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([x.mean(2, keepdim=True), x.std(2, keepdim=True)], dim=1)
+        wide = x.float()
+        return torch.cat([wide.mean(2, keepdim=True), wide.std(2, keepdim=True)], dim=1).to(x.dtype)

@@ -33,6 +33,9 @@ than the most (some 22 s of speech)."""
 _EDGE_EVIDENCE = 0.25
 """A window beside a change may hold both voices: it counts so much, and all of them no more than the others do, or the
 mixtures at the changes of two voices would be a third."""
+_DOUBT = 0.15
+"""Groups of few windows seem less alike than they are, for what was said in them differs: one window by so much, and n
+by the square root of n less."""
 _PAUSED_SWITCH, _LONG_PAUSE = 0.3, 0.5
 """Across a pause below 0.5 s a change costs this share of one without; across a longer one nothing."""
 _MOST_ROUNDS = 8
@@ -201,12 +204,18 @@ class _Groups:
     def _merged(self, labels: Labels, threshold: float, most: int = 1) -> Labels:
         """Join the most alike groups while they are above the threshold and there are more than `most`."""
         while labels.max() >= most:
-            alike = self._similarity(labels)
+            alike = self._similarity(labels) + self._doubt(labels)
             i, j = divmod(int(alike.argmax()), len(alike))
             if alike[i, j] < threshold:
                 break
             labels = _compact(np.where(labels == j, i, labels))
         return labels
+
+    def _doubt(self, labels: Labels) -> NDArray[np.float64]:
+        """(groups, groups): how much less alike than measured the smaller of two groups may seem by its few windows."""
+        evidence = np.maximum(self._evidence(labels), _EDGE_EVIDENCE)
+        doubt: NDArray[np.float64] = _DOUBT / np.sqrt(np.minimum.outer(evidence, evidence))
+        return doubt
 
     def _similarity(self, labels: Labels) -> NDArray[np.float64]:
         """(groups, groups): 1 where two groups are as alike as the windows in them; -inf on the diagonal."""
@@ -233,17 +242,18 @@ def best_path(scores: NDArray[np.float32], switch: NDArray[np.float64]) -> Label
         scores: (N, K), how well label k fits window n.
         switch: (N - 1,), the cost of another label at n + 1 than at n.
     """
-    count, groups = scores.shape
-    stay = np.arange(groups)
-    came = np.empty((count, groups), np.int64)
-    total = scores[0].astype(np.float64)
-    for number in range(1, count):
-        leader = int(total.argmax())
-        changed = total[leader] - switch[number - 1]
-        came[number] = np.where(total >= changed, stay, leader)
-        total = np.maximum(total, changed) + scores[number]
-    labels = np.empty(count, np.int64)
-    labels[-1] = total.argmax()
-    for number in range(count - 1, 0, -1):
-        labels[number - 1] = came[number, labels[number]]
-    return labels
+    totals = scores.astype(np.float64)
+    leaders: list[int] = []
+    floors: list[float] = []
+    # Few calls a window: each holds up all other threads for longer than it computes.
+    for before, after, cost in zip(totals[:-1], totals[1:], switch.tolist(), strict=True):
+        leaders.append(leader := int(before.argmax()))
+        floors.append(floor := before.item(leader) - cost)
+        after += np.maximum(before, floor)
+    label = int(totals[-1].argmax())
+    path = [label]
+    for total, leader, floor in zip(totals[-2::-1], leaders[::-1], floors[::-1], strict=True):
+        if total.item(label) < floor:
+            label = leader
+        path.append(label)
+    return np.array(path[::-1], np.int64)

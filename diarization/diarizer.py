@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from audio.shared import Waveform
@@ -17,7 +18,7 @@ from diarization.options import DiarizationOptions
 from diarization.outcome import Diarization as Diarization
 from diarization.pauses import split_at_pauses
 from diarization.timeline import SpeakerTurn, joined, turns_of
-from diarization.windows import Window, cut, windows_of
+from diarization.windows import Window, cut, gather, windows_of
 
 _CPU_WINDOWS, _GPU_WINDOWS = 32, 512
 """Windows embedded in one step: a quarter of a second on a CPU core, tens of milliseconds on a GPU."""
@@ -76,10 +77,17 @@ class DiarizationJob:
 
     def wanted(self, most: int) -> Waveform:
         """(windows, samples): what is to be embedded next, at most so many windows."""
+        return cut(self._waveform, self._next(most))
+
+    def gathered(self, most: int) -> tuple[list[Waveform], list[int]]:
+        """The same as `windows.gather` gives it."""
+        return gather(self._waveform, self._next(most))
+
+    def _next(self, most: int) -> list[Window]:
         if self._parts is None:
             self._parts = split_at_pauses(self._waveform, self._spans)
             self.windows = windows_of(self._parts, len(self._waveform))
-        return cut(self._waveform, self.windows[self._count : self._count + most])
+        return self.windows[self._count : self._count + most]
 
     def take(self, embeddings: Embeddings) -> None:
         """Accept the embeddings of the windows that come next."""
@@ -158,21 +166,33 @@ class Diarizer:
         return job.result
 
 
+def step_windows(device: torch.device) -> int:
+    """How many windows a step embeds at most."""
+    return _CPU_WINDOWS if device.type == "cpu" else _GPU_WINDOWS
+
+
 def step_together(jobs: Sequence[DiarizationJob]) -> None:
     """One step of several jobs of one diarizer: their windows share a batch, in turn. Finished jobs rest."""
     waiting = [job for job in jobs if not job.done]
     if not waiting:
         return
     embedder = waiting[0].embedder
-    room = _CPU_WINDOWS if embedder.device.type == "cpu" else _GPU_WINDOWS
-    pieces = [(job, job.wanted(max(1, room // len(waiting)))) for job in waiting]
-    batch = np.concatenate([piece for _, piece in pieces])
-    embedded = embedder(batch) if len(batch) else _NO_EMBEDDINGS
-    at = 0
-    for job, piece in pieces:
-        if len(piece):
-            job.take(embedded[at : at + len(piece)])
-            at += len(piece)
+    room = step_windows(embedder.device)
+    pieces: list[Waveform] = []
+    firsts: list[int] = []
+    counts = []
+    for job in waiting:
+        of_job, begin = job.gathered(max(1, room // len(waiting)))
+        at = sum(len(piece) for piece in pieces)
+        firsts += [at + first for first in begin]
+        pieces += of_job
+        counts.append(len(begin))
+    embedded = embedder.embed(pieces, firsts) if firsts else _NO_EMBEDDINGS
+    done = 0
+    for job, count in zip(waiting, counts, strict=True):
+        if count:
+            job.take(embedded[done : done + count])
+            done += count
         job.follow()
 
 

@@ -48,7 +48,7 @@ class ERes2NetV2(nn.Module):
         x = self.get_submodule("layer2")(self.get_submodule("layer1")(x))
         third = self.get_submodule("layer3")(x)
         fourth = self.get_submodule("layer4")(third)
-        fused = self.fuse34(fourth, self.layer3_ds(third)).flatten(1, 2)
+        fused = self.fuse34(fourth, self.layer3_ds(third)).flatten(1, 2).float()
         deviation = (fused.var(2) + _VARIANCE_FLOOR).sqrt()
         out: Tensor = self.seg_1(torch.cat([fused.mean(2), deviation], dim=1))
         return out

@@ -31,8 +31,9 @@ _EMBEDDING_DIM = 256
 _LAYERS = 3
 _FRAME_SAMPLES = 400
 _HOP_SAMPLES = 160
-_LEVEL_DBFS = -30.0
-"""Quieter windows are amplified to this level: power mels carry the loudness into the network."""
+_LEVEL_DBFS = -25.0
+"""Every window is brought to this level: power mels carry the loudness into the network, where it would tell apart what
+is one voice."""
 _MAX_GAIN_DB = 60.0
 
 
@@ -81,7 +82,7 @@ class Ge2e(nn.Module):
 
 def _raised(samples: Tensor) -> Tensor:
     level = 10 * torch.log10(samples.square().mean(1, keepdim=True).clamp_min(1e-10))
-    gain = (_LEVEL_DBFS - level).clamp(0.0, _MAX_GAIN_DB)
+    gain = (_LEVEL_DBFS - level).clamp(max=_MAX_GAIN_DB)
     return samples * 10 ** (gain / 20)
 
 

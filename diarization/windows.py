@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +53,29 @@ def windows_of(spans: Sequence[Span], samples: int) -> list[Window]:
             end = min(start + WINDOW_SAMPLES, last)
             windows.append(Window(max(first, end - WINDOW_SAMPLES), end, number))
     return windows
+
+
+def gather(waveform: Waveform, windows: Sequence[Window]) -> tuple[list[Waveform], list[int]]:
+    """What windows hear, every sample once: pieces, and where each window begins in all of them joined.
+
+    A window has WINDOW_SAMPLES there, a shorter one by repetition. Pieces are views of the waveform where they can be.
+
+    Args:
+        windows: in order, those of a span together.
+    """
+    pieces: list[Waveform] = []
+    firsts: list[int] = []
+    at = 0
+    for _, group in groupby(windows, key=lambda window: window.span):
+        of_span = list(group)
+        first = of_span[0].first
+        piece = waveform[first : of_span[-1].last]
+        if len(piece) < WINDOW_SAMPLES:
+            piece = np.resize(piece, WINDOW_SAMPLES)
+        pieces.append(piece)
+        firsts += [at + window.first - first for window in of_span]
+        at += len(piece)
+    return pieces, firsts
 
 
 def cut(waveform: Waveform, windows: Sequence[Window]) -> NDArray[np.float32]:

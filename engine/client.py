@@ -17,7 +17,7 @@ from typing import Any
 from audio.shared import SharedWaveform
 from engine.device import DeviceGone, DeviceHealth
 from engine.loop import StageFactory
-from engine.protocol import Cancel, Failed, FromDevice, Heartbeat, Ready, Stop, Submit, ToDevice
+from engine.protocol import Cancel, Failed, FromDevice, Heartbeat, Outputs, Ready, Stop, Submit, ToDevice
 from engine.stage import Output, StageLoad
 from engine.transport import ProcessTransport, ThreadTransport, Transport
 
@@ -114,9 +114,10 @@ class DeviceClient:
     def _receive(self, message: FromDevice) -> None:
         self._heard = time.monotonic()
         match message:
-            case Output():
-                if outputs := self._calls.get(message.call_id):
-                    outputs.put_nowait(message)
+            case Outputs(outputs):
+                for output in outputs:
+                    if call := self._calls.get(output.call_id):
+                        call.put_nowait(output)
             case Heartbeat(idle_seconds, stages):
                 self._stalled_for, self._stages = idle_seconds, stages
             case Ready(facts):

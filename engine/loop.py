@@ -8,10 +8,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
-from engine.protocol import Cancel, Failed, FromDevice, Heartbeat, Ready, Stop, Submit, ToDevice
-from engine.stage import Counting, Output, Stage, StageLoad
+from audio.shared import Waveform
+from engine.protocol import Cancel, Failed, FromDevice, Heartbeat, Outputs, Ready, Stop, Submit, ToDevice
+from engine.stage import Counting, Gauging, Output, Stage, StageLoad
 
 StageFactory = Callable[[], Stage]
 
@@ -34,8 +36,10 @@ class Channel(Protocol):
     def send(self, message: FromDevice) -> None: ...
 
 
-def run_device(channel: Channel, factories: Mapping[str, StageFactory]) -> None:
-    """Load the stages, serve until told to stop or the app is gone, free the stages.
+def run_device(
+    channel: Channel, factories: Mapping[str, StageFactory], loaded: Callable[[], None] | None = None
+) -> None:
+    """Load the stages, call `loaded`, serve until told to stop or the app is gone, free the stages.
 
     Whatever breaks, loading or serving, is the app's to know: it goes out as `Failed`, and is raised again.
     """
@@ -43,6 +47,8 @@ def run_device(channel: Channel, factories: Mapping[str, StageFactory]) -> None:
     try:
         with _heartbeats(channel, loop):
             loop.load(factories)
+            if loaded is not None:
+                loaded()
             loop.run()
     except (EOFError, BrokenPipeError):
         _log.warning("the app is gone")
@@ -53,13 +59,22 @@ def run_device(channel: Channel, factories: Mapping[str, StageFactory]) -> None:
         loop.close()
 
 
+@dataclass(slots=True)
+class _Call:
+    """A call that is not finished, and the stage that works on it."""
+
+    stage: str
+    waveform: Waveform
+
+
 class DeviceLoop:
     """Owns the stages and steps them, all from one thread."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._stages: dict[str, Stage] = {}
-        self._calls: dict[int, str] = {}
+        self._calls: dict[int, _Call] = {}
+        self._outbox: list[Output] = []
         self._open: Counter[str] = Counter()
         self._busy: Counter[str] = Counter()
         self._came_round = time.monotonic()
@@ -76,6 +91,7 @@ class DeviceLoop:
                 busy_seconds=self._busy[name] / 1e9,
                 calls=self._open[name],
                 counters=dict(stage.counters) if isinstance(stage, Counting) else {},
+                gauges=dict(stage.gauges) if isinstance(stage, Gauging) else {},
             )
             for name, stage in list(self._stages.items())
         }
@@ -91,6 +107,7 @@ class DeviceLoop:
     def run(self) -> None:
         """Serve until `Stop`; EOFError says that the app is gone."""
         while self._take_messages():
+            self._send_outputs()
             self._came_round = time.monotonic()
             for name, stage in self._stages.items():
                 if stage.busy:
@@ -98,6 +115,7 @@ class DeviceLoop:
                     for output in stage.step():
                         self._hand_out(output)
                     self._busy[name] += time.perf_counter_ns() - started
+            self._send_outputs()
 
     def close(self) -> None:
         for stage in self._stages.values():
@@ -112,33 +130,50 @@ class DeviceLoop:
                 case Submit():
                     self._submit(message)
                 case Cancel(call_id):
-                    if stage := self._calls.get(call_id):
+                    if call := self._calls.get(call_id):
                         self._forget(call_id)
-                        self._stages[stage].cancel(call_id)
+                        self._stages[call.stage].cancel(call_id)
                 case Stop():
                     return False
             message = self._channel.receive(0.0)
         return True
 
     def _submit(self, call: Submit) -> None:
-        self._calls[call.call_id] = call.stage
-        self._open[call.stage] += 1
         try:
             waveform = call.waveform.open()
-            self._stages[call.stage].submit(call.call_id, waveform, call.request)
-        except (ValueError, OSError) as error:
-            # A file that is not there any more is a caller who left; the answer finds nobody.
-            self._hand_out(Output(call.call_id, error=error))
+        except OSError as error:
+            # Mostly a file that is not there any more: its caller has left, and the answer finds nobody.
+            self._outbox.append(Output(call.call_id, error=error))
+            return
+        self._begin(call.call_id, call.stage, waveform, call.request)
+
+    def _begin(self, call_id: int, stage: str, waveform: Waveform, request: Any) -> None:
+        self._calls[call_id] = _Call(stage, waveform)
+        self._open[stage] += 1
+        try:
+            self._stages[stage].submit(call_id, waveform, request)
+        except ValueError as error:
+            self._hand_out(Output(call_id, error=error))
 
     def _hand_out(self, output: Output) -> None:
-        if output.call_id not in self._calls:
+        call = self._calls.get(output.call_id)
+        if call is None:
             return
-        if output.last or output.error:
+        self._outbox.append(output if output.then is None else replace(output, last=False, then=None))
+        if output.then is not None:
             self._forget(output.call_id)
-        self._channel.send(output)
+            stage, request = output.then
+            self._begin(output.call_id, stage, call.waveform, request)
+        elif output.last or output.error:
+            self._forget(output.call_id)
+
+    def _send_outputs(self) -> None:
+        if self._outbox:
+            outputs, self._outbox = tuple(self._outbox), []
+            self._channel.send(Outputs(outputs))
 
     def _forget(self, call_id: int) -> None:
-        self._open[self._calls.pop(call_id)] -= 1
+        self._open[self._calls.pop(call_id).stage] -= 1
 
 
 @contextmanager

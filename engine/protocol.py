@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from audio.shared import SharedWaveformRef
+from engine.flat import Flat
 from engine.stage import Output, StageLoad
 
 
 @dataclass(frozen=True, slots=True)
-class Submit:
+class Submit(Flat):
     """App to device: a call on a stage."""
 
     call_id: int
@@ -57,5 +58,12 @@ class Heartbeat:
     stages: Mapping[str, StageLoad]
 
 
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Device to app: what one turn of the loop has finished, in order; many calls share the cost of a message."""
+
+    outputs: tuple[Output, ...]
+
+
 ToDevice = Submit | Cancel | Stop
-FromDevice = Ready | Failed | Heartbeat | Output
+FromDevice = Ready | Failed | Heartbeat | Outputs

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from audio.span import Span
+from engine.flat import Flat
 from engine.stage import Stage
 
 FinishReason = Literal["stop", "length"]
@@ -13,7 +15,7 @@ Task = Literal["transcribe", "translate"]
 
 
 @dataclass(frozen=True, slots=True)
-class DecodingOptions:
+class DecodingOptions(Flat):
     """How a request wants its segments decoded. `language` is an ISO 639 code, None to let the model find out."""
 
     language: str | None = None
@@ -36,7 +38,7 @@ class Recognition:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class Word(Flat):
     """A spelled word, or one CJK character; punctuation belongs to the word before it.
 
     Times are seconds; `interpolated` marks a time that lies between aligned neighbours rather than on a measurement.
@@ -49,11 +51,11 @@ class Word:
     interpolated: bool = False
 
     def shifted(self, seconds: float) -> Word:
-        return replace(self, start=self.start + seconds, end=self.end + seconds)
+        return Word(self.text, self.start + seconds, self.end + seconds, self.interpolated)
 
 
 @dataclass(frozen=True, slots=True)
-class TokenLogprob:
+class TokenLogprob(Flat):
     """A token of the text: how it is written, the UTF-8 bytes it stands for, and its natural log probability."""
 
     token: str
@@ -62,7 +64,7 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True, slots=True)
-class Hypothesis:
+class Hypothesis(Flat):
     """What a recogniser heard in one segment. Word times count from the beginning of the segment.
 
     `words` is None where no times could be made. `language` is an ISO 639 code or None. `avg_logprob`, `no_speech_prob`
@@ -72,7 +74,7 @@ class Hypothesis:
 
     index: int
     text: str
-    words: tuple[Word, ...] | None = None
+    words: Sequence[Word] | None = None
     language: str | None = None
     finish_reason: FinishReason = "stop"
     tokens: tuple[int, ...] = ()
@@ -86,7 +88,7 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a loaded recogniser can do. `languages` are ISO 639 codes."""
+    """What a loaded recogniser can do. `languages` are ISO 639 codes, `prompt` is text that came before."""
 
     model: str
     max_segment_seconds: float
@@ -95,6 +97,8 @@ class Capabilities:
     hotwords: bool
     translation: bool
     detects_language: bool
+    prompt: bool = False
+    logprobs: bool = False
 
 
 @runtime_checkable

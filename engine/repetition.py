@@ -40,8 +40,15 @@ def find_loop(text: str, *, truncated: bool = False) -> Loop | None:
     matches = list(_TOKEN.finditer(text))
     ids: dict[str, int] = {}
     codes = np.array([ids.setdefault(match[0].casefold(), len(ids)) for match in matches], np.int64)
+    repeated = len(codes) - len(ids)
     for length in range(1, min(_LONGEST_UNIT, len(codes) // 2) + 1):
-        for first, equal in _runs(codes[length:] == codes[:-length]):
+        fewest = length * _allowed_copies(length, truncated)  # tokens of any loop that are those one unit before
+        if repeated < fewest:
+            continue
+        same = codes[length:] == codes[:-length]
+        if np.count_nonzero(same) < fewest:
+            continue
+        for first, equal in _runs(same):
             copies, unit = equal // length + 1, matches[first : first + length]
             cut_off = truncated and first + length + equal == len(codes)
             if copies <= _allowed_copies(length, cut_off) or (not cut_off and all(m[0].isdigit() for m in unit)):

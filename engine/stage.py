@@ -7,28 +7,32 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from audio.shared import Waveform
+from engine.flat import Flat
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class Output(Flat):
     """Something a stage finished for a call.
 
-    A call ends with the output whose `last` is true, or with one that carries an `error`.
+    A call ends with the output whose `last` is true, or with one that carries an `error`. With `then`, the name of
+    another stage and a request for it, the call goes on there, with the same waveform.
     """
 
     call_id: int
     value: Any = None
     last: bool = True
     error: Exception | None = None
+    then: tuple[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StageLoad:
-    """How busy a stage is: seconds in its steps since it loaded, calls open now, and what it counts itself."""
+    """How busy a stage is: seconds in its steps since it loaded, calls open now, what it counts and shows itself."""
 
     busy_seconds: float = 0.0
     calls: int = 0
     counters: Mapping[str, float] = field(default_factory=dict)
+    gauges: Mapping[str, float] = field(default_factory=dict)
 
 
 class Stage(Protocol):
@@ -71,3 +75,12 @@ class Counting(Protocol):
 
         Read from another thread: the names never change.
         """
+
+
+@runtime_checkable
+class Gauging(Protocol):
+    """A stage that shows how it is at the moment."""
+
+    @property
+    def gauges(self) -> Mapping[str, float]:
+        """What goes up and down, by name; read from another thread."""

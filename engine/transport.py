@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import multiprocessing
 import os
@@ -184,4 +185,10 @@ def _serve(connection: Connection, factories: dict[str, StageFactory], environme
     os.dup2(2, 1)  # results belong to the app's stdout; whatever libraries print here is a log
     os.environ.update(environment)
     configure_logging(os.environ.get("TINGLU_LOG_LEVEL", "info"), os.environ.get("TINGLU_LOG_FORMAT", "text"))
-    run_device(_PipeChannel(connection), factories)
+    run_device(_PipeChannel(connection), factories, _settle)
+
+
+def _settle() -> None:
+    """Models stay: looking through their million objects for garbage would stop the device for half a second."""
+    gc.collect()
+    gc.freeze()

@@ -168,6 +168,12 @@ def merge_pieces(pieces: Iterable[TimedPiece]) -> list[Word]:
     return _timed(merger.drafts)
 
 
+def is_pronounced(data: bytes) -> bool:
+    """Whether a piece may hold more than punctuation and spaces; true for parts of characters."""
+    runs = _runs(data)
+    return runs is None or any(kind in ("unspaced", "spelled") for _, kind in runs)
+
+
 def _timed(drafts: Sequence[_Draft]) -> list[Word]:
     """Give every draft its times: its own where it has any, a share of the gap between its neighbours where not."""
     words: list[Word] = []

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from app.stages import RECOGNIZER, SpeechRequest
 from audio.shared import Waveform
 from audio.span import SAMPLE_RATE, Span
 from engine.recognition import Capabilities, Hypothesis, Recognition, Word
@@ -23,22 +24,25 @@ class NumberVad:
     """Every second that is not all zeros is a span."""
 
     def __init__(self) -> None:
-        self._calls: dict[int, Waveform] = {}
+        self._calls: dict[int, tuple[Waveform, SpeechRequest]] = {}
 
     def describe(self) -> Mapping[str, Any]:
         return {}
 
-    def submit(self, call_id: int, waveform: Waveform, request: Any) -> None:
-        self._calls[call_id] = waveform
+    def submit(self, call_id: int, waveform: Waveform, request: SpeechRequest) -> None:
+        self._calls[call_id] = (waveform, request)
 
     def cancel(self, call_id: int) -> None:
         self._calls.pop(call_id, None)
 
     def step(self) -> Iterable[Output]:
         call_id = next(iter(self._calls))
-        waveform = self._calls.pop(call_id)
+        waveform, request = self._calls.pop(call_id)
         seconds = (Span(float(start), start + 1.0) for start in range(len(waveform) // SAMPLE_RATE))
-        return [Output(call_id, [span for span in seconds if waveform[span.slice()].any()])]
+        spans = [span for span in seconds if waveform[span.slice()].any()]
+        if request.decoding is None or not spans:
+            return [Output(call_id, spans)]
+        return [Output(call_id, spans, then=(RECOGNIZER, Recognition(tuple(spans), request.decoding)))]
 
     @property
     def busy(self) -> bool:

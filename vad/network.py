@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -19,6 +18,7 @@ from torch.nn import functional
 from audio.fbank import Fbank, FbankOptions
 from audio.lfr import stack_frames
 from audio.shared import Waveform
+from vad.stream import SideStream
 from vad.weights import FsmnSizes, FsmnWeights, load_weights
 
 _SILENCE = 0
@@ -32,6 +32,7 @@ class FsmnNetwork(nn.Module):
         super().__init__()
         self.sizes: FsmnSizes = weights.sizes
         self.device = torch.device(device)
+        self.stream = SideStream(self.device)
         self.fbank = Fbank(FbankOptions(n_mels=weights.sizes.n_mels), self.device)
         self.tensors = nn.ParameterDict(
             {
@@ -58,11 +59,12 @@ class FsmnNetwork(nn.Module):
     def features(self, waveforms: Sequence[Waveform]) -> list[Tensor]:
         """Stacked log-mel frames of each waveform, (frames, input_dim) on the device; 25 ms at least, any length."""
         longest = max(len(waveform) for waveform in waveforms)
-        padded = np.zeros((len(waveforms), longest), np.float32)
-        for row, waveform in zip(padded, waveforms, strict=True):
+        padded = torch.empty(len(waveforms), longest, pin_memory=self.device.type == "cuda")
+        for row, waveform in zip(padded.numpy(), waveforms, strict=True):
             row[: len(waveform)] = waveform
+            row[len(waveform) :] = 0.0
         lengths = torch.tensor([len(waveform) for waveform in waveforms])
-        banks, counts = self.fbank(torch.from_numpy(padded).to(self.device), lengths)
+        banks, counts = self.fbank(padded.to(self.device, non_blocking=True), lengths)
         stacked, _ = stack_frames(banks, counts, m=self.sizes.lfr_m, n=1)
         return [rows[:count] for rows, count in zip(stacked, counts.tolist(), strict=True)]
 

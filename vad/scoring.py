@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from audio.fbank import FRAME_SAMPLES, HOP_SAMPLES, frame_count
 from audio.shared import Waveform
 from vad.network import FsmnNetwork
+from vad.stream import Mark
 
 PIECE_SECONDS = 60.0
 """How much of a file one step scores: 0.12 s of work for one CPU core, some 40 MB of memory."""
@@ -58,11 +59,16 @@ class Scorer:
         self.p_silence = np.empty(frame_count(len(waveform)), np.float32)
         self.level_db = np.empty(-(-len(waveform) // HOP_SAMPLES), np.float32)
         self.scored = 0
-        self.memory = network.initial_memory(1)
+        self.memory: Tensor | None = None
         self.error: ValueError | None = None
         if self.done:
             self._check(waveform)
             self._measure(0, waveform)
+
+    @property
+    def frames_ahead(self) -> int:
+        """How many frames the next piece has."""
+        return min(self.piece_frames, len(self.p_silence) - self.scored)
 
     @property
     def done(self) -> bool:
@@ -76,7 +82,7 @@ class Scorer:
         """Accept the scores of the piece that begins at `scored`."""
         first, self.scored = self.scored, self.scored + len(p_silence)
         self.p_silence[first : self.scored] = p_silence
-        self.memory = memory
+        self.memory = None if self.done else memory
         stop = len(self.waveform) if self.done else self.scored * HOP_SAMPLES
         self._measure(first, self.waveform[first * HOP_SAMPLES : stop])
 
@@ -88,7 +94,7 @@ class Scorer:
         low, high = max(0, first - context), min(frames, last + context)
         samples = self.waveform[low * HOP_SAMPLES : (high - 1) * HOP_SAMPLES + FRAME_SAMPLES]
         behind = self.waveform[low * HOP_SAMPLES + len(samples) :] if last == frames else samples[:0]
-        if not (self._check(samples) and self._check(behind)):
+        if not (self._check(samples) and (not len(behind) or self._check(behind))):
             return None
         return Piece(self, samples, first - low, last - first)
 
@@ -107,17 +113,51 @@ class Scorer:
         self.level_db[first : first + len(power)] = 10 * np.log10(np.maximum(power, _POWER_FLOOR))
 
 
+class Scoring:
+    """Pieces that the device scores; nobody has to wait for it."""
+
+    def __init__(self, pieces: Sequence[Piece], p_silence: Tensor, memory: Tensor, mark: Mark) -> None:
+        self._pieces = pieces
+        self._p_silence = p_silence
+        self._memory = memory
+        self._mark = mark
+
+    @property
+    def reached(self) -> bool:
+        """Whether `take` has nothing to wait for."""
+        return self._mark.reached
+
+    def take(self) -> None:
+        """Hand the scores to their scorers."""
+        self._mark.wait()
+        scores = self._p_silence.numpy()
+        for number, piece in enumerate(self._pieces):
+            piece.scorer.take(scores[number, : piece.frames], self._memory[:, number : number + 1])
+
+
 @torch.inference_mode()
-def step_scorers(scorers: Sequence[Scorer]) -> None:
-    """Score the next piece of several waveforms in one batch; all share one network. Those that are done rest."""
+def start_scoring(scorers: Sequence[Scorer]) -> Scoring:
+    """Begin to score the next piece of several waveforms in one batch; all share one network. Those done rest."""
     pieces = [piece for scorer in scorers if not scorer.done and (piece := scorer.piece())]
     if not pieces:
-        return
+        return Scoring((), torch.empty(0, 0), torch.empty(0, 0), Mark())
     network = pieces[0].scorer.network
-    features = network.features([piece.samples for piece in pieces])
-    rows = [row[piece.skip :][: piece.frames] for row, piece in zip(features, pieces, strict=True)]
-    memory = torch.cat([piece.scorer.memory for piece in pieces], dim=1)
-    p_silence, memory = network(pad_sequence(rows, batch_first=True), memory)
-    scores = p_silence.cpu().numpy()
-    for number, piece in enumerate(pieces):
-        piece.scorer.take(scores[number, : piece.frames], memory[:, number : number + 1])
+    with network.stream.use():
+        features = network.features([piece.samples for piece in pieces])
+        rows = [row[piece.skip :][: piece.frames] for row, piece in zip(features, pieces, strict=True)]
+        memory = _memory(network, [piece.scorer.memory for piece in pieces])
+        p_silence, memory = network(pad_sequence(rows, batch_first=True), memory)
+        return Scoring(pieces, network.stream.to_host(p_silence), memory, network.stream.mark())
+
+
+def _memory(network: FsmnNetwork, parts: Sequence[Tensor | None]) -> Tensor:
+    """The past of each file; None is that of one that begins."""
+    if all(part is None for part in parts):
+        return network.initial_memory(len(parts))
+    begin = network.initial_memory(1)
+    return torch.cat([begin if part is None else part for part in parts], dim=1)
+
+
+def step_scorers(scorers: Sequence[Scorer]) -> None:
+    """Score the next piece of several waveforms, and wait for it."""
+    start_scoring(scorers).take()

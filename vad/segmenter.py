@@ -10,7 +10,7 @@ from vad import compat
 from vad.graded import GradedSegments
 from vad.network import FsmnNetwork
 from vad.options import SegmentationOptions
-from vad.scoring import PIECE_SECONDS, Scorer, step_scorers
+from vad.scoring import PIECE_SECONDS, Scorer, start_scoring
 
 
 class SegmentationJob:
@@ -29,6 +29,11 @@ class SegmentationJob:
     @property
     def done(self) -> bool:
         return self.scorer.done
+
+    @property
+    def frames_ahead(self) -> int:
+        """How many frames, of 10 ms, its next step looks at."""
+        return self.scorer.frames_ahead
 
     @property
     def error(self) -> ValueError | None:
@@ -68,15 +73,32 @@ class SegmentationJob:
             self._spans = [Span(start / 1000, end / 1000) for start, end in found]
 
 
-def step_together(jobs: Sequence[SegmentationJob]) -> None:
-    """One step of several jobs of one segmenter, scored in one batch. Finished jobs rest.
+class Step:
+    """One step of several jobs of one segmenter, scored in one batch that a GPU works on by itself.
 
-    Memory and time grow with the number of jobs: a piece is 10 MB of features on the device.
+    Memory and time grow with the number of jobs times the longest piece: a minute is 10 MB of features on the device.
     """
-    waiting = [job for job in jobs if not job.done]
-    step_scorers([job.scorer for job in waiting])
-    for job in waiting:
-        job.follow()
+
+    def __init__(self, jobs: Sequence[SegmentationJob]) -> None:
+        """Begin. Finished jobs rest; until `finish` is called the others belong to this step."""
+        self._jobs = [job for job in jobs if not job.done]
+        self._scoring = start_scoring([job.scorer for job in self._jobs])
+
+    @property
+    def reached(self) -> bool:
+        """Whether `finish` has nothing to wait for."""
+        return self._scoring.reached
+
+    def finish(self) -> None:
+        """Look at what has been scored."""
+        self._scoring.take()
+        for job in self._jobs:
+            job.follow()
+
+
+def step_together(jobs: Sequence[SegmentationJob]) -> None:
+    """One step of several jobs, from its beginning to its end."""
+    Step(jobs).finish()
 
 
 class Segmenter:
@@ -101,6 +123,10 @@ class Segmenter:
         """
         scorer = Scorer(self._network, waveform, self._piece_seconds)
         return SegmentationJob(scorer, options or SegmentationOptions())
+
+    def begin(self, jobs: Sequence[SegmentationJob]) -> Step:
+        """Begin a step of several jobs."""
+        return Step(jobs)
 
     def segments(self, waveform: Waveform, options: SegmentationOptions | None = None) -> list[Span]:
         """The segments of a waveform, in order, without overlap; none if it is silent, empty or shorter than 25 ms.

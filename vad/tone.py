@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,10 +38,11 @@ def is_steady_tone(waveform: Waveform, level_db: NDArray[np.float32]) -> bool:
     starts = starts[starts + _FFT <= len(waveform)]
     if not len(starts):
         return False
-    line = int(_spectra(waveform, starts[:1])[0].argmax())
-    first, count = 0, 2
+    line, first, count = -1, 0, 2
     while first < len(starts):
         power = _spectra(waveform, starts[first : first + count])
+        if line < 0:
+            line = int(power[0].argmax())
         in_line = power[:, max(0, line - _LINE_BINS) : line + _LINE_BINS + 1].sum(axis=1)
         if not (in_line >= _LINE_SHARE * power.sum(axis=1)).all():
             return False
@@ -47,9 +50,14 @@ def is_steady_tone(waveform: Waveform, level_db: NDArray[np.float32]) -> bool:
     return True
 
 
+@functools.cache
+def _window() -> NDArray[np.float64]:
+    return np.hanning(_FFT).astype(np.float64)
+
+
 def _spectra(waveform: Waveform, starts: NDArray[np.int64]) -> NDArray[np.float64]:
     """Power spectra without the mean, (len(starts), bins)."""
     frames = waveform[starts[:, None] + np.arange(_FFT)]
-    frames = (frames - frames.mean(axis=1, keepdims=True)) * np.hanning(_FFT)
+    frames = (frames - frames.mean(axis=1, keepdims=True)) * _window()
     power: NDArray[np.float64] = np.square(np.abs(np.fft.rfft(frames)))
     return power

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal, NotRequired
 
-from app.formats.format import JSON, Asked, Format, json_text, seconds, speaker_label, usage, warned
+from typing_extensions import TypedDict
+
+from app.formats.format import JSON, Asked, Format, UsageAnswer, json_text, seconds, speaker_label, usage, warned
 from app.transcript import Segment, Transcript
 
 
+class DiarizedSegment(TypedDict):
+    """OpenAI's `TranscriptionDiarizedSegment`; seconds."""
+
+    type: Literal["transcript.text.segment"]
+    id: str
+    start: float
+    end: float
+    text: str
+    speaker: str
+
+
+class DiarizedAnswer(TypedDict):
+    """OpenAI's `TranscriptionDiarized`, with warnings of our own."""
+
+    task: Literal["transcribe"]
+    duration: float
+    text: str
+    segments: list[DiarizedSegment]
+    usage: UsageAnswer
+    warnings: NotRequired[list[str]]
+
+
 def render(transcript: Transcript, _: Asked) -> str:
-    """OpenAI's `TranscriptionDiarized`."""
-    answer = {
+    answer: DiarizedAnswer = {
         "task": "transcribe",
         "duration": seconds(transcript.duration),
         "text": transcript.text,
@@ -20,8 +43,8 @@ def render(transcript: Transcript, _: Asked) -> str:
     return json_text(warned(answer, transcript))
 
 
-def diarized_segment(number: int, segment: Segment) -> dict[str, Any]:
-    """OpenAI's `TranscriptionDiarizedSegment`, which is also an event of a stream."""
+def diarized_segment(number: int, segment: Segment) -> DiarizedSegment:
+    """A segment of the answer, which is also an event of a stream."""
     return {
         "type": "transcript.text.segment",
         "id": segment_id(number),
@@ -37,4 +60,4 @@ def segment_id(number: int) -> str:
     return f"seg_{number}"
 
 
-FORMAT = Format("diarized_json", JSON, render, speakers=True, streamed=True)
+FORMAT = Format("diarized_json", JSON, render, speakers=True, streamed=True, answer=DiarizedAnswer)

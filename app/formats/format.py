@@ -1,13 +1,14 @@
 """What a response format is, and the pieces that several of them share.
 
 Answers are plain dictionaries, because a long recording has tens of thousands of words; rendering them still takes
-time that the event loop does not have, and belongs in a thread.
+time that the event loop does not have (see `rendered`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,13 +22,17 @@ from engine.recognition import Task, Word
 JSON = "application/json"
 PLAIN_TEXT = "text/plain; charset=utf-8"
 
+_SHORT_CHARACTERS = 1000
+"""At most as many words, which take two milliseconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which times the client asked for, in addition to the text, and what was done to get it."""
+    """Which times and numbers the client asked for, in addition to the text, and what was done to get it."""
 
     segments: bool = True
     words: bool = False
+    logprobs: bool = False
     task: Task = "transcribe"
 
 
@@ -40,6 +45,8 @@ class Format:
         words: is made of word times, whatever the client asks for.
         speakers: tells speakers apart.
         streamed: can be sent as events.
+        logprobs: holds the log probabilities of tokens if they are asked for.
+        answer: what it writes, of a format that is JSON.
     """
 
     name: str
@@ -49,6 +56,8 @@ class Format:
     words: bool = False
     speakers: bool = False
     streamed: bool = False
+    logprobs: bool = False
+    answer: type | None = None
 
 
 class WordAnswer(TypedDict):
@@ -59,11 +68,24 @@ class WordAnswer(TypedDict):
     end: float
 
 
+class LogprobAnswer(TypedDict):
+    """A token as it is written, with "\ufffd" for half a character; its UTF-8 bytes as numbers; base e."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
 class UsageAnswer(TypedDict):
     """What OpenAI would bill: begun seconds of sound."""
 
     type: Literal["duration"]
     seconds: int
+
+
+async def rendered(transcript: Transcript, render: Callable[[], str]) -> str:
+    """What `render` makes of a transcript: a short one at once, a long one in a thread."""
+    return render() if len(transcript.text) <= _SHORT_CHARACTERS else await asyncio.to_thread(render)
 
 
 def json_text(answer: Mapping[str, Any]) -> str:
@@ -84,6 +106,15 @@ def word_answers(words: Sequence[Word]) -> list[WordAnswer]:
     return [{"word": word.text.strip(), "start": seconds(word.start), "end": seconds(word.end)} for word in words]
 
 
+def logprob_answers(segments: Iterable[Segment]) -> list[LogprobAnswer]:
+    """Those of all tokens, in order."""
+    return [
+        {"token": each.token, "logprob": each.logprob, "bytes": list(each.content)}
+        for segment in segments
+        for each in segment.logprobs or ()
+    ]
+
+
 def all_words(segments: Sequence[Segment]) -> list[WordAnswer] | None:
     """The words of all segments that have times; None where there is speech and none has."""
     timed = [segment.words for segment in segments if segment.words is not None]
@@ -101,6 +132,6 @@ def speaker_label(segment: Segment) -> str:
     return segment.speaker_label or speaker_letter(segment.speaker or 0)
 
 
-def warned(answer: dict[str, Any], transcript: Transcript) -> dict[str, Any]:
+def warned(answer: Mapping[str, Any], transcript: Transcript) -> dict[str, Any]:
     """The answer, with the warnings if there are some."""
-    return answer | {"warnings": transcript.warnings} if transcript.warnings else answer
+    return {**answer, "warnings": transcript.warnings} if transcript.warnings else dict(answer)

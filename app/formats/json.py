@@ -1,13 +1,39 @@
-"""`json`: the text and what it would cost at OpenAI."""
+"""`json`: the text, what it would cost at OpenAI, and how sure the model is if that is asked for."""
 
 from __future__ import annotations
 
-from app.formats.format import JSON, Asked, Format, json_text, usage, warned
+from typing import NotRequired
+
+from typing_extensions import TypedDict
+
+from app.formats.format import (
+    JSON,
+    Asked,
+    Format,
+    LogprobAnswer,
+    UsageAnswer,
+    json_text,
+    logprob_answers,
+    usage,
+    warned,
+)
 from app.transcript import Transcript
 
 
-def render(transcript: Transcript, _: Asked) -> str:
-    return json_text(warned({"text": transcript.text, "usage": usage(transcript)}, transcript))
+class JsonAnswer(TypedDict):
+    """OpenAI's `Transcription`, with warnings of our own."""
+
+    text: str
+    logprobs: NotRequired[list[LogprobAnswer]]
+    usage: UsageAnswer
+    warnings: NotRequired[list[str]]
 
 
-FORMAT = Format("json", JSON, render, streamed=True)
+def render(transcript: Transcript, asked: Asked) -> str:
+    answer: JsonAnswer = {"text": transcript.text, "usage": usage(transcript)}
+    if asked.logprobs:
+        answer["logprobs"] = logprob_answers(transcript.segments)
+    return json_text(warned(answer, transcript))
+
+
+FORMAT = Format("json", JSON, render, streamed=True, logprobs=True, answer=JsonAnswer)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import NotRequired
+
+from typing_extensions import TypedDict
 
 from app.formats.format import (
     JSON,
     Asked,
     Format,
+    UsageAnswer,
+    WordAnswer,
     all_words,
     json_text,
     seconds,
@@ -19,24 +24,61 @@ from app.formats.format import (
 )
 from app.languages import english_name
 from app.transcript import Segment, Transcript
+from engine.recognition import Task
 
 _FRAMES_PER_SECOND = 100
 _UNKNOWN_LANGUAGE = "unknown"
 
 
+class VerboseSegment(TypedDict):
+    """OpenAI's `TranscriptionSegment`, with words and speaker of our own.
+
+    Seconds; `seek` counts 10 ms frames. OpenAI's clients require every number, so one that the model does not give
+    is 0.
+    """
+
+    id: int
+    seek: int
+    start: float
+    end: float
+    text: str
+    tokens: Sequence[int]
+    temperature: float
+    avg_logprob: float
+    compression_ratio: float
+    no_speech_prob: float
+    speaker: NotRequired[str]
+    words: NotRequired[list[WordAnswer]]
+
+
+class VerboseAnswer(TypedDict):
+    """OpenAI's `TranscriptionVerbose`, with warnings of our own.
+
+    `words` is left out where the model makes no word times.
+    """
+
+    task: Task
+    language: str
+    duration: float
+    text: str
+    segments: NotRequired[list[VerboseSegment]]
+    words: NotRequired[list[WordAnswer]]
+    usage: UsageAnswer
+    warnings: NotRequired[list[str]]
+
+
 def render(transcript: Transcript, asked: Asked) -> str:
-    """OpenAI's `TranscriptionVerbose`; `words` is left out where the model makes no word times."""
-    answer: dict[str, Any] = {
+    answer: VerboseAnswer = {
         "task": asked.task,
         "language": _language(transcript, asked),
         "duration": seconds(transcript.duration),
         "text": transcript.text,
+        "usage": usage(transcript),
     }
     if asked.segments:
         answer["segments"] = [_segment(number, segment, asked) for number, segment in enumerate(transcript.segments)]
     if asked.words and (words := all_words(transcript.segments)) is not None:
         answer["words"] = words
-    answer["usage"] = usage(transcript)
     return json_text(warned(answer, transcript))
 
 
@@ -47,12 +89,8 @@ def _language(transcript: Transcript, asked: Asked) -> str:
     return english_name(transcript.language) if transcript.language else _UNKNOWN_LANGUAGE
 
 
-def _segment(number: int, segment: Segment, asked: Asked) -> dict[str, Any]:
-    """OpenAI's `TranscriptionSegment`, with words and speaker of our own.
-
-    OpenAI's clients require every number, so one that the model does not give is 0. `seek` counts 10 ms frames.
-    """
-    answer = {
+def _segment(number: int, segment: Segment, asked: Asked) -> VerboseSegment:
+    answer: VerboseSegment = {
         "id": number,
         "seek": int(segment.start * _FRAMES_PER_SECOND),
         "start": seconds(segment.start),
@@ -75,4 +113,4 @@ def _finite(value: float | None) -> float:
     return value if value is not None and math.isfinite(value) else 0.0
 
 
-FORMAT = Format("verbose_json", JSON, render, timed=True)
+FORMAT = Format("verbose_json", JSON, render, timed=True, answer=VerboseAnswer)

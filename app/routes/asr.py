@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from app.errors import DOOR_ERRORS, error_answers
 from app.formats.asr import AsrAnswer, asr_answer
-from app.formats.format import JSON, json_text
+from app.formats.format import JSON, json_text, rendered
 from app.forms import form_schema, uploaded
-from app.options import Hotwords, segmentation_options, transcription_options
+from app.options import Hotwords, lost_words, segmentation_options, transcription_options
 from app.services import ReadyServices
 from app.settings import Schedule
 from app.speaker_fields import SpeakerFields
-from app.transcript import Transcript
 
 router = APIRouter(tags=["asr"])
 
@@ -55,10 +52,8 @@ async def asr(request: Request, services: ReadyServices) -> Response:
             ),
             speakers=form.speakers(services),
             channel=form.channel,
+            warnings=lost_words(form.timestamp and "timestamp" in form.model_fields_set, services.capabilities),
         )
         transcript = await services.transcribe(request, audio, options)
-    return Response(await asyncio.to_thread(_render, transcript, form.timestamp), media_type=JSON)
-
-
-def _render(transcript: Transcript, words: bool) -> str:
-    return json_text(asr_answer(transcript, words=words))
+    body = await rendered(transcript, lambda: json_text(asr_answer(transcript, words=form.timestamp)))
+    return Response(body, media_type=JSON)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -11,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from app.errors import DOOR_ERRORS, error_answers
 from app.formats import formats
 from app.formats.events import transcript_events
-from app.formats.format import JSON
+from app.formats.format import JSON, rendered
 from app.forms import form_schema, uploaded
 from app.openai_forms import TRANSCRIPTION_FORMATS, TRANSLATION_FORMATS, SpeechForm, TranscriptionForm, TranslationForm
 from app.pipeline import EncodedAudio, TranscriptionOptions
@@ -28,7 +29,11 @@ WARNINGS = "x-tinglu-warnings"
 
 def _content(names: tuple[str, ...], *others: str) -> dict[int | str, dict[str, Any]]:
     types = [formats()[name].media_type.partition(";")[0] for name in names]
-    answer = {"description": "The text, in the format asked for.", "content": {each: {} for each in (*types, *others)}}
+    answer = {
+        "description": "The text, in the format asked for.",
+        "model": reduce(or_, (each for name in names if (each := formats()[name].answer))),
+        "content": {each: {} for each in (*types, *others)},
+    }
     return {200: answer, **error_answers(*DOOR_ERRORS, 404)}
 
 
@@ -46,7 +51,7 @@ async def transcriptions(request: Request, services: ReadyServices) -> Response:
         if not form.stream:
             return await _answer(request, services, audio, form, options)
         items = services.stream(audio, options)
-        events = transcript_events(items, speakers=form.format.speakers)
+        events = transcript_events(items, speakers=form.format.speakers, logprobs=bool(form.include))
         return EventStream(events, holding=upload.pop_all())
 
 
@@ -66,7 +71,7 @@ async def _answer(
     request: Request, services: Services, audio: EncodedAudio, form: SpeechForm, options: TranscriptionOptions
 ) -> Response:
     transcript = await services.transcribe(request, audio, options)
-    body = await asyncio.to_thread(form.format.render, transcript, form.asked())
+    body = await rendered(transcript, lambda: form.format.render(transcript, form.asked()))
     headers = {}
     if transcript.warnings and form.format.media_type != JSON:
         headers[WARNINGS] = "; ".join(transcript.warnings).encode("ascii", "backslashreplace").decode()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -12,11 +11,9 @@ from torch import Tensor
 
 from engine.fun_asr_nano.ctc import CtcHead
 from engine.fun_asr_nano.ctc_tokenizer import CtcTokenizer
-from engine.fun_asr_nano.viterbi import Alignment, align, rows_needed
+from engine.fun_asr_nano.placing import AlignedPiece, Lattice, Placer, depends_on_score
+from engine.fun_asr_nano.viterbi import Floats, Integers, rows_needed
 from engine.recognition import Word
-from engine.words import TimedPiece, merge_pieces
-
-_HEARD = 0.5  # a digit or symbol that the head hears with this probability is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +25,14 @@ class AlignmentJob:
 
 
 @dataclass(frozen=True, slots=True)
-class AlignedPiece:
-    """A label of the text at rows [start_row, end_row); `score` is its highest probability there."""
+class _Target:
+    """The labels of a text that can be aligned: the rows of its segment, its labels each once, where each label is."""
 
-    label: int
-    data: bytes
-    start_row: int
-    end_row: int
-    score: float
+    segment: int
+    hidden: Tensor
+    labels: list[int]
+    uniques: Integers
+    columns: Integers
 
 
 class CtcAligner:
@@ -45,73 +42,84 @@ class CtcAligner:
         self._head = head
         self._tokenizer = tokenizer
         self._row_seconds = row_seconds
+        self.placer = Placer(tokenizer.pieces, row_seconds=row_seconds)
 
     def words(self, jobs: Sequence[AlignmentJob]) -> list[tuple[Word, ...] | None]:
         """Words with times in seconds from the beginning of their segment, None where the text does not fit."""
-        return [None if pieces is None else self._merge(pieces) for pieces in self.pieces(jobs)]
+        found = self.pieces(jobs, probabilities=False)
+        return [None if pieces is None else self.placer.merge(pieces) for pieces in found]
+
+    def pieces(self, jobs: Sequence[AlignmentJob], *, probabilities: bool = True) -> list[list[AlignedPiece] | None]:
+        """The labels of each text with their rows, None where there is no alignment.
+
+        Args:
+            probabilities: give each its score, not only those that decide over word times.
+        """
+        return self.placer.pieces(self.lattice(jobs, probabilities=probabilities))
 
     @torch.inference_mode()
-    def pieces(self, jobs: Sequence[AlignmentJob]) -> list[list[AlignedPiece] | None]:
-        """The labels of each text with their rows, None where there is no alignment."""
-        targets = [self._tokenizer.encode(job.text) for job in jobs]
-        possible = [
-            index
-            for index, (job, target) in enumerate(zip(jobs, targets, strict=True))
-            if target and rows_needed(target) <= len(job.hidden) and self._head.blank not in target
-        ]
-        found: list[list[AlignedPiece] | None] = [None] * len(jobs)
-        if possible:
-            hidden = [jobs[index].hidden for index in possible]
-            alignments = self._align(hidden, [targets[index] for index in possible])
-            for index, alignment in zip(possible, alignments, strict=True):
-                found[index] = None if alignment is None else self._pieces(targets[index], alignment)
-        return found
+    def lattice(self, jobs: Sequence[AlignmentJob], *, probabilities: bool = False) -> Lattice:
+        """What only the device can do: the rest needs no torch.
 
-    def _align(self, hidden: list[Tensor], targets: list[list[int]]) -> list[Alignment | None]:
-        """Only the columns of the labels in a text leave the device: the blank first, then each label once."""
-        device = hidden[0].device
-        uniques = [np.unique(target, return_inverse=True) for target in targets]
-        wanted = np.full((len(targets), 1 + max(len(labels) for labels, _ in uniques)), self._head.blank, np.int64)
-        for row, (labels, _) in zip(wanted, uniques, strict=True):
-            row[1 : 1 + len(labels)] = labels
-        lengths = [len(rows) for rows in hidden]
-        owners = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(device)
-        log_probs = self._head.label_log_probs(torch.cat(hidden), owners, torch.from_numpy(wanted).to(device))
-        return align(
-            log_probs.cpu().numpy(),
-            _offsets(lengths),
-            np.concatenate([np.asarray(target, np.int64) for target in targets]),
-            np.concatenate([inverse.astype(np.int64) + 1 for _, inverse in uniques]),
-            _offsets([len(target) for target in targets]),
+        Log-probabilities take the whole vocabulary of every row, so only the segments whose scores are needed get them.
+        For the others a few columns are enough: what they lack is a constant a row, and every path has all rows.
+        """
+        targets = [target for index, job in enumerate(jobs) if (target := self._target(index, job)) is not None]
+        scored = [probabilities or self._depends_on_scores(target) for target in targets]
+        plain = [target for target, flag in zip(targets, scored, strict=True) if not flag]
+        exact = [target for target, flag in zip(targets, scored, strict=True) if flag]
+        ordered = plain + exact
+        width = 1 + max((len(target.uniques) for target in ordered), default=0)
+        parts = [self._logits(plain, width), self._log_probs(exact, width)]
+        filled = [part for part in parts if len(part)] or parts[:1]
+        return Lattice(
+            count=len(jobs),
+            segments=tuple(target.segment for target in ordered),
+            values=filled[0] if len(filled) == 1 else np.concatenate(filled),
+            row_offsets=_offsets([len(target.hidden) for target in ordered]),
+            labels=np.array([label for target in ordered for label in target.labels], np.int64),
+            columns=np.concatenate([np.zeros(0, np.int64), *(target.columns for target in ordered)]),
+            label_offsets=_offsets([len(target.labels) for target in ordered]),
         )
 
-    def _pieces(self, target: list[int], alignment: Alignment) -> list[AlignedPiece]:
-        columns = zip(
-            target, alignment.starts.tolist(), alignment.ends.tolist(), alignment.scores.tolist(), strict=True
-        )
-        return [
-            AlignedPiece(label, self._tokenizer.piece(label), start, end, score) for label, start, end, score in columns
-        ]
+    def _target(self, index: int, job: AlignmentJob) -> _Target | None:
+        """None where there is nothing to align, or too few rows for it."""
+        labels = self._tokenizer.encode(job.text)
+        if not labels or rows_needed(labels) > len(job.hidden) or self._head.blank in labels:
+            return None
+        uniques, inverse = np.unique(labels, return_inverse=True)
+        return _Target(index, job.hidden, labels, uniques.astype(np.int64), inverse.astype(np.int64) + 1)
 
-    def _merge(self, pieces: list[AlignedPiece]) -> tuple[Word, ...]:
-        timed = [
-            TimedPiece(
-                piece.data,
-                round(piece.start_row * self._row_seconds, 6),
-                round(piece.end_row * self._row_seconds, 6),
-                piece.score >= _HEARD or not _written_otherwise(piece.data),
-            )
-            for piece in pieces
-        ]
-        return tuple(merge_pieces(timed))
+    def _depends_on_scores(self, target: _Target) -> bool:
+        return any(depends_on_score(self._tokenizer.piece(label)) for label in target.uniques.tolist())
+
+    def _logits(self, targets: Sequence[_Target], width: int) -> Floats:
+        """(rows, width): the blank's column first, then each label's once."""
+        if not targets:
+            return np.zeros((0, width), np.float32)
+        hidden = [target.hidden for target in targets]
+        return _on_host(self._head.label_logits(hidden, self._columns(targets, width)))
+
+    def _log_probs(self, targets: Sequence[_Target], width: int) -> Floats:
+        if not targets:
+            return np.zeros((0, width), np.float32)
+        hidden = torch.cat([target.hidden for target in targets])
+        owners = np.repeat(np.arange(len(targets)), [len(target.hidden) for target in targets])
+        on_device = torch.from_numpy(owners).to(hidden.device)
+        return _on_host(self._head.label_log_probs(hidden, on_device, self._columns(targets, width)))
+
+    def _columns(self, targets: Sequence[_Target], width: int) -> Tensor:
+        """Only the columns of the labels in a text leave the device."""
+        wanted = np.full((len(targets), width), self._head.blank, np.int64)
+        for row, target in zip(wanted, targets, strict=True):
+            row[1 : 1 + len(target.uniques)] = target.uniques
+        return torch.from_numpy(wanted).to(targets[0].hidden.device)
 
 
-@lru_cache(maxsize=65536)
-def _written_otherwise(data: bytes) -> bool:
-    """Whether a piece holds a digit or symbol: the head learned spelled-out text, where "5" is a word."""
-    text = data.decode(errors="ignore")
-    return any(not (character.isalpha() or character.isspace()) for character in text)
+def _on_host(values: Tensor) -> Floats:
+    host: Floats = values.cpu().numpy()
+    return host
 
 
-def _offsets(lengths: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _offsets(lengths: Sequence[int]) -> Integers:
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from audio.shared import Waveform
 from audio.span import to_seconds
 from engine.fun_asr_nano.prompt import Prompt
-from engine.native.call import quietest_sample
-from engine.recognition import DecodingOptions, FinishReason, Hypothesis, Word
+from engine.native.call import joined_logprobs, quietest_sample
+from engine.recognition import DecodingOptions, FinishReason, Hypothesis, TokenLogprob, Word
 from engine.repetition import compression_ratio
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ class Piece:
     """A stretch of a segment that is decoded at once; a whole segment unless it had to be halved.
 
     `begin` is in seconds from the beginning of the segment; `rows` are those of the encoder; `key` is its name in the
-    decoder; `hidden` are its CTC rows from when it is encoded until its words have times.
+    decoder; `hidden` are its CTC rows from when it is encoded until its words have times. `logprob` is the sum over all
+    `steps` of the decoder, where it was asked for.
     """
 
     segment: Segment
@@ -38,8 +39,11 @@ class Piece:
     hidden: Tensor | None = None
     text: str = ""
     tokens: tuple[int, ...] = ()
-    words: tuple[Word, ...] | None = None
+    words: Sequence[Word] | None = None
     finish_reason: FinishReason = "stop"
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    logprob: float = 0.0
+    steps: int = 0
     warnings: tuple[str, ...] = ()
 
     @property
@@ -54,6 +58,11 @@ class Piece:
         """Begin and audio of the two parts before and after the quietest point of its middle third."""
         cut = quietest_sample(self.audio)
         return (self.begin, self.audio[:cut]), (self.begin + to_seconds(cut), self.audio[cut:])
+
+    def release(self) -> None:
+        """Let go of the recording. A piece that is done and its segment know each other, and Python frees such rings
+        only now and then, in a process with millions of objects hardly ever."""
+        self.audio = self.audio[:0].copy()
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +83,7 @@ class Segment:
             words = ()
         elif not said:
             words = None
+        steps = sum(piece.steps for piece in pieces)
         warnings = [warning for piece in pieces for warning in piece.warnings]
         if self.index == 0:
             warnings = [*self.call.warnings, *warnings]
@@ -85,7 +95,9 @@ class Segment:
             finish_reason="length" if any(piece.finish_reason == "length" for piece in pieces) else "stop",
             tokens=tuple(token for piece in pieces for token in piece.tokens),
             temperature=self.call.options.temperature,
+            avg_logprob=sum(piece.logprob for piece in pieces) / steps if steps else None,
             compression_ratio=compression_ratio(text) if text else None,
+            logprobs=joined_logprobs([piece.logprobs for piece in said]) if self.call.options.logprobs else None,
             warnings=tuple(dict.fromkeys(warnings)),
         )
 
@@ -104,8 +116,10 @@ class Call:
     over: bool = False
 
 
-def _joined(pieces: Sequence[Piece]) -> tuple[str, tuple[Word, ...] | None]:
+def _joined(pieces: Sequence[Piece]) -> tuple[str, Sequence[Word] | None]:
     """Text and words of pieces one after the other; no words if one of the pieces has none."""
+    if len(pieces) == 1 and pieces[0].begin == 0.0:
+        return pieces[0].text, pieces[0].words
     text = ""
     words: list[Word] | None = []
     for piece in pieces:

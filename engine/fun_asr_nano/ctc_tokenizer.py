@@ -25,7 +25,8 @@ class CtcTokenizer:
         self._encoding = tiktoken.Encoding(
             "sensevoice", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={}, explicit_n_vocab=len(ranks)
         )
-        self._pieces = sorted(ranks, key=ranks.__getitem__)
+        self.pieces: tuple[bytes, ...] = tuple(sorted(ranks, key=ranks.__getitem__))
+        """The bytes of each label; those of special tokens come after them and have none."""
         self.vocabulary = len(ranks) + SPECIAL_TOKENS
 
     @classmethod
@@ -43,7 +44,7 @@ class CtcTokenizer:
 
     def piece(self, label: int) -> bytes:
         """The bytes of a label, perhaps part of a character; empty for special tokens."""
-        return self._pieces[label] if label < len(self._pieces) else b""
+        return self.pieces[label] if label < len(self.pieces) else b""
 
 
 def _read_ranks(path: Path) -> dict[bytes, int]:

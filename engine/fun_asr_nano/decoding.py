@@ -12,16 +12,21 @@ import torch
 from torch import Tensor
 
 from engine.native import vllm_compat
+from engine.native.engine_stats import EngineStats
 from engine.recognition import FinishReason
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What came of a prompt: the generated ids, the stop id not among them."""
+    """What came of a prompt: the generated ids, the stop id not among them.
+
+    `logprobs` are natural log probabilities, where they were asked for: one an id, then that of the stop id if it came.
+    """
 
     key: str
     ids: tuple[int, ...]
     finish_reason: FinishReason
+    logprobs: tuple[float, ...] | None = None
 
 
 class Decoder(Protocol):
@@ -35,7 +40,7 @@ class Decoder(Protocol):
     context: int
     width: int
 
-    def add(self, key: str, prompt: Tensor, *, max_new_tokens: int, temperature: float) -> None:
+    def add(self, key: str, prompt: Tensor, *, max_new_tokens: int, temperature: float, logprobs: bool = False) -> None:
         """Queue a prompt, (tokens, width) on the CPU.
 
         Raises:
@@ -76,6 +81,7 @@ class VllmDecoder:
     def __init__(self, engine: Any, *, stop_ids: Sequence[int], fixed_tokens: int | None = None) -> None:
         """`fixed_tokens` is for measuring with random weights: every answer has this length, whatever is in it."""
         self.engine = engine
+        self._stats = EngineStats(engine)
         self._stop_ids = tuple(stop_ids)
         self._fixed_tokens = fixed_tokens
         self.capacity: int = engine.vllm_config.scheduler_config.max_num_seqs
@@ -84,7 +90,17 @@ class VllmDecoder:
         self.dtype: torch.dtype = engine.model_config.dtype
         self._parameters = functools.lru_cache(maxsize=1024)(self._make_parameters)  # vLLM copies them
 
-    def add(self, key: str, prompt: Tensor, *, max_new_tokens: int, temperature: float) -> None:
+    @property
+    def counters(self) -> Mapping[str, float]:
+        """Totals of the engine, by vLLM's names for them."""
+        return self._stats.counters
+
+    @property
+    def gauges(self) -> Mapping[str, float]:
+        """How the engine is now, by vLLM's names for it."""
+        return self._stats.gauges
+
+    def add(self, key: str, prompt: Tensor, *, max_new_tokens: int, temperature: float, logprobs: bool = False) -> None:
         from vllm.inputs import embeds_input
 
         limit = max_new_tokens if self._fixed_tokens is None else self._fixed_tokens
@@ -92,9 +108,9 @@ class VllmDecoder:
         if prompt.dtype != self.dtype:
             raise ValueError(f"a prompt is {prompt.dtype}, the engine computes in {self.dtype}")
         # What vLLM makes of a prompt with embeddings, without the way there: they lie on the CPU already.
-        self.engine.add_request(key, embeds_input(prompt), self._parameters(limit, temperature))
+        self.engine.add_request(key, embeds_input(prompt), self._parameters(limit, temperature, logprobs))
 
-    def _make_parameters(self, limit: int, temperature: float) -> Any:
+    def _make_parameters(self, limit: int, temperature: float, logprobs: bool) -> Any:
         from vllm.sampling_params import RequestOutputKind, SamplingParams
 
         fixed = self._fixed_tokens is not None
@@ -105,6 +121,7 @@ class VllmDecoder:
             ignore_eos=fixed,
             stop_token_ids=[] if fixed else list(self._stop_ids),
             detokenize=False,
+            logprobs=0 if logprobs else None,  # of the sampled token alone
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
@@ -118,10 +135,14 @@ class VllmDecoder:
     def _completion(self, result: Any) -> Completion:
         answer = result.outputs[0]
         ids = tuple(answer.token_ids)
+        logprobs = None
+        if answer.logprobs is not None:
+            logprobs = tuple(at[token].logprob for token, at in zip(ids, answer.logprobs, strict=True))
         if answer.finish_reason == "length":
             # A fixed length is what was asked for, not a text that was cut off.
-            return Completion(result.request_id, ids, "length" if self._fixed_tokens is None else "stop")
-        return Completion(result.request_id, ids[:-1] if ids and ids[-1] in self._stop_ids else ids, "stop")
+            return Completion(result.request_id, ids, "length" if self._fixed_tokens is None else "stop", logprobs)
+        said = ids[:-1] if ids and ids[-1] in self._stop_ids else ids
+        return Completion(result.request_id, said, "stop", logprobs)
 
     def close(self) -> None:
         vllm_compat.close_engine(self.engine)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from engine.fun_asr_nano.prompt import Prompt
+
+_PROMPTS_KEPT = 64
+"""50 kB each without hotwords, 2 MB with as many as fit."""
 
 
 class PromptEmbedder:
@@ -17,6 +20,7 @@ class PromptEmbedder:
     def __init__(self, table: Tensor) -> None:
         """`table`: (vocabulary, hidden), on the device and in the type that the language model takes."""
         self._table = table
+        self._rows = lru_cache(maxsize=_PROMPTS_KEPT)(self._looked_up)  # mostly all requests have the same prompt
 
     @property
     def width(self) -> int:
@@ -32,5 +36,5 @@ class PromptEmbedder:
             raise ValueError(f"the sound's embeddings are {list(sound.shape)}, expected [n, {self.width}]")
         return torch.cat([self._rows(prompt.prefix), sound.to(self._table), self._rows(prompt.suffix)])
 
-    def _rows(self, ids: Sequence[int]) -> Tensor:
+    def _looked_up(self, ids: tuple[int, ...]) -> Tensor:
         return F.embedding(torch.tensor(ids, device=self._table.device), self._table)

@@ -40,8 +40,8 @@ class Frontend:
         if not segments:
             return []
         lengths = [len(segment) for segment in segments]
-        # Pinned memory lets a GPU fetch it while this thread goes on.
-        batch = torch.zeros(len(segments), max(lengths), pin_memory=self._fbank.device.type == "cuda")
+        # Pinned memory lets a GPU fetch it while this thread goes on. The filter bank reads nothing behind a length.
+        batch = torch.empty(len(segments), max(lengths), pin_memory=self._fbank.device.type == "cuda")
         for row, segment in zip(batch.numpy(), segments, strict=True):
             row[: len(segment)] = segment
         waveforms = batch.to(self._fbank.device, non_blocking=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ from engine.fun_asr_nano.options import OptionRules, token_limit
 from engine.fun_asr_nano.prompt import NanoTokenizer, PromptBuilder
 from engine.fun_asr_nano.recognizer import BatchLimits, FunAsrNanoRecognizer
 from engine.fun_asr_nano.timing import WordTimer
+from engine.fun_asr_nano.word_processes import WordProcesses
 from engine.fun_asr_nano.writing import TextRules, Writer
 from engine.native.vllm_compat import Device, configure_environment
 from engine.recognition import Capabilities, DecodingOptions, Recognition
@@ -43,11 +45,14 @@ _LATE_CUT_SECONDS = 0.05
 _LIMITS: Mapping[Device, BatchLimits] = {
     # A step of the loop must end soon: 1,024 rows are a minute of sound.
     "cpu": BatchLimits(rows=1024, pieces=16),
-    # About 40 ms of an H200; twice as much is 4 % more efficient and makes everybody wait twice as long.
-    "cuda": BatchLimits(rows=16384, pieces=128),
+    # About 40 ms of an H200; twice as much is 4 % more efficient and makes everybody wait twice as long. Six
+    # milliseconds are two or three steps of the language model.
+    "cuda": BatchLimits(rows=16384, pieces=128, crowd=48, patience_seconds=0.006),
 }
 _WARM_UP_SECONDS: Mapping[Device, tuple[float, ...]] = {"cpu": (1.0,), "cuda": (1.0, 5.0, 30.0)}
 _WARM_UP_ROWS = 8
+_WORD_PROCESSES: Mapping[Device, int] = {"cpu": 0, "cuda": 2}
+"""On a CPU they would take the cores that the models need."""
 _PLAIN_PROMPT_TOKENS = 64
 """Enough for any prompt without hotwords."""
 
@@ -138,6 +143,7 @@ def assemble(
             max_segment_seconds=_SEGMENT_SECONDS,
             languages=languages.codes,
             word_timestamps=timer is not None,
+            logprobs=True,
             hotwords=True,
             translation=False,
             detects_language=False,
@@ -163,6 +169,10 @@ def warm_up(recognizer: FunAsrNanoRecognizer, device: Device) -> None:
         for output in recognizer.step():
             if output.error is not None:
                 raise output.error
+    if device == "cuda":
+        # What is loaded stays: a full collection over all of it would stop everybody for a tenth of a second.
+        gc.collect()
+        gc.freeze()
 
 
 def _tokenizer(checkpoint: Checkpoint) -> NanoTokenizer:
@@ -184,7 +194,10 @@ def _word_timer(
     head, tokenizer, config = acoustic.ctc, checkpoint.ctc_tokenizer, checkpoint.config
     if head is None or tokenizer is None or not isinstance(config.ctc, CtcConfig):
         return None
-    timer = WordTimer(aligner(head, tokenizer, row_seconds=config.frontend.row_seconds), device=device)
+    own = aligner(head, tokenizer, row_seconds=config.frontend.row_seconds)
+    processes = WordProcesses(own.placer, count) if (count := _WORD_PROCESSES[device]) else None
+    timer = WordTimer(own, device=device, processes=processes)
     rows = head.ctc.ctc_lo.weight.new_zeros(_WARM_UP_ROWS, config.ctc.decoder.dim)
-    timer.start([AlignmentJob(rows, "a")]).result()
+    for warming in [timer.start([AlignmentJob(rows, "a")]) for _ in range(timer.capacity)]:
+        warming.result()
     return timer

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from engine.bytelevel import ByteTable
 from engine.fun_asr_nano.errors import UnreadableWeights, UnsupportedConfig
 from engine.fun_asr_nano.languages import Language, LanguageTable
 
@@ -52,7 +53,10 @@ class NanoTokenizer:
         self.stop_ids: tuple[int, ...] = tuple(stop for stop in stops if stop is not None)
         if (size := self._tokenizer.get_vocab_size()) > vocabulary:
             raise UnsupportedConfig(f"{file} has {size} tokens, the language model {vocabulary}")
-        self.control_tokens = frozenset(token.content for token in self._tokenizer.get_added_tokens_decoder().values())
+        added = self._tokenizer.get_added_tokens_decoder()
+        self.control_tokens = frozenset(token.content for token in added.values())
+        self._added_ids = frozenset(added)
+        self._bytes = ByteTable()
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
@@ -62,6 +66,11 @@ class NanoTokenizer:
         """Text of generated ids without special tokens; broken characters become U+FFFD."""
         text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
         return text
+
+    def spell(self, token: int) -> bytes:
+        """The bytes of a token, perhaps part of a character; empty for control tokens and ids that are no token."""
+        piece = None if token in self._added_ids else self._tokenizer.id_to_token(token)
+        return b"" if piece is None else self._bytes.of(piece)
 
 
 class PromptBuilder:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, wait
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -24,7 +25,8 @@ from engine.fun_asr_nano.timing import Words, WordTimer
 from engine.fun_asr_nano.waiting import FairQueue
 from engine.fun_asr_nano.writing import Writer
 from engine.recognition import Capabilities, Recognition
-from engine.stage import Output
+from engine.stage import Counting, Gauging, Output
+from engine.tally import Tally
 
 _ALIGNED_AT_ONCE = 32
 _LISTENING_AHEAD = 2
@@ -33,10 +35,16 @@ _PATIENCE_SECONDS = 0.005
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Caps on a batch of the encoder: padded rows of 60 ms, and pieces."""
+    """Caps on a batch of the encoder: padded rows of 60 ms, and pieces.
+
+    While the language model has at least `crowd` pieces to go on with, a batch below a quarter of its rows waits up to
+    `patience_seconds` for more: it would take the GPU as long as a larger one, and the language model a step to begin.
+    """
 
     rows: int
     pieces: int
+    crowd: int = 0
+    patience_seconds: float = 0.0
 
 
 class FunAsrNanoRecognizer:
@@ -79,11 +87,23 @@ class FunAsrNanoRecognizer:
         self._numbers = count()
         self._calls: dict[int, Call] = {}
         self._queue = FairQueue()
-        self._listening: list[tuple[list[Piece], Listening]] = []
+        self._listening: list[tuple[list[Piece], Listening, float]] = []
         self._running: dict[str, Piece] = {}
         self._written: list[Piece] = []
-        self._aligning: tuple[list[Piece], Future[list[Words]]] | None = None
+        self._aligning: list[tuple[list[Piece], Future[Sequence[Words]], float]] = []
         self._outputs: list[Output] = []
+        self._tally = Tally()
+        self._heard_at = self._aligned_at = 0.0
+        self._gathering_since: float | None = None
+
+    @property
+    def counters(self) -> Mapping[str, float]:
+        return {**self._tally.counters, **(self.decoder.counters if isinstance(self.decoder, Counting) else {})}
+
+    @property
+    def gauges(self) -> Mapping[str, float]:
+        own = {"waiting_clips": len(self._queue)}
+        return {**own, **(self.decoder.gauges if isinstance(self.decoder, Gauging) else {})}
 
     def describe(self) -> Mapping[str, Any]:
         return {"capabilities": self.capabilities}
@@ -154,9 +174,9 @@ class FunAsrNanoRecognizer:
 
     def _listen(self) -> bool:
         """Start the next batch of the encoder: at once if it is idle, behind the running one only if it is full."""
-        room = self._in_flight - len(self._running) - sum(len(pieces) for pieces, _ in self._listening)
+        room = self._in_flight - len(self._running) - sum(len(pieces) for pieces, *_ in self._listening)
         ahead = _LISTENING_AHEAD if self._queue.rows >= self._limits.rows else 1
-        if not self._queue or room <= 0 or len(self._listening) >= ahead:
+        if not self._queue or room <= 0 or len(self._listening) >= ahead or self._gathers():
             return False
         due = self._queue.candidates(4 * self._limits.pieces)
         most = min(self._limits.pieces, room)
@@ -167,8 +187,21 @@ class FunAsrNanoRecognizer:
         audible = [piece for piece in audible if not piece.call.over]
         if audible:
             timed = self._timer is not None and any(piece.call.options.word_timestamps for piece in audible)
-            self._listening.append((audible, self._listener.start([piece.audio for piece in audible], ctc=timed)))
+            began = time.perf_counter()
+            listening = self._listener.start([piece.audio for piece in audible], ctc=timed)
+            self._listening.append((audible, listening, began))
         return True
+
+    def _gathers(self) -> bool:
+        """Whether the next batch should wait for more pieces."""
+        now = time.perf_counter()
+        if self._gathering_since is None:
+            self._gathering_since = now
+        patient = now - self._gathering_since < self._limits.patience_seconds
+        if patient and len(self._running) >= self._limits.crowd and self._queue.rows < self._limits.rows // 4:
+            return True
+        self._gathering_since = None
+        return False
 
     def _is_audible(self, piece: Piece) -> bool:
         """Whether there is something to hear; a clip of less than a frame or of pure zeros says nothing."""
@@ -187,7 +220,11 @@ class FunAsrNanoRecognizer:
         """Give the language model what the encoder has finished."""
         if not self._listening or not self._listening[0][1].reached:
             return False
-        pieces, listening = self._listening.pop(0)
+        pieces, listening, began = self._listening.pop(0)
+        now = time.perf_counter()
+        # A batch that was started behind another one begins when that is done.
+        self._tally.encoded(len(pieces), now - max(began, self._heard_at))
+        self._heard_at = now
         for piece, heard in zip(pieces, listening.heard(), strict=True):
             if piece.call.over:
                 continue
@@ -196,16 +233,25 @@ class FunAsrNanoRecognizer:
             piece.limit = token_limit(piece.duration, options.max_new_tokens)
             try:
                 prompt = self._embedder(piece.call.prompt, heard.embeddings)
-                self.decoder.add(piece.key, prompt, max_new_tokens=piece.limit, temperature=options.temperature)
+                self.decoder.add(
+                    piece.key,
+                    prompt,
+                    max_new_tokens=piece.limit,
+                    temperature=options.temperature,
+                    logprobs=options.logprobs,
+                )
             except ValueError as error:
                 self._fail(piece.call, error)
                 continue
             self._running[piece.key] = piece
+            self._tally.counters["clips"] += 1
             piece.call.running.add(piece.key)
         return True
 
     def _decode(self) -> None:
-        for completion in self.decoder.step():
+        with self._tally.timed("llm_seconds"):
+            completions = self.decoder.step()
+        for completion in completions:
             piece = self._running.pop(completion.key, None)
             if piece is not None:
                 piece.call.running.discard(piece.key)
@@ -227,28 +273,33 @@ class FunAsrNanoRecognizer:
 
     def _align(self) -> None:
         """Texts that are ready get word times together; those that come meanwhile make the next batch."""
-        if self._aligning is not None or not self._written or self._timer is None:
+        if not self._written or self._timer is None or len(self._aligning) >= self._timer.capacity:
             return
         pieces, self._written = self._written[:_ALIGNED_AT_ONCE], self._written[_ALIGNED_AT_ONCE:]
         jobs = [AlignmentJob(piece.hidden, piece.text) for piece in pieces if piece.hidden is not None]
-        self._aligning = (pieces, self._timer.start(jobs))
+        self._aligning.append((pieces, self._timer.start(jobs), time.perf_counter()))
 
     def _collect_words(self) -> bool:
-        if self._aligning is None or not self._aligning[1].done():
-            return False
-        pieces, future = self._aligning
-        self._aligning = None
+        done = [batch for batch in self._aligning if batch[1].done()]
+        self._aligning = [batch for batch in self._aligning if batch not in done]
+        for batch in done:
+            self._give_words(*batch)
+        return bool(done)
+
+    def _give_words(self, pieces: list[Piece], future: Future[Sequence[Words]], began: float) -> None:
+        now = time.perf_counter()
+        self._tally.counters["align_seconds"] += now - max(began, self._aligned_at)
+        self._aligned_at = now
         for piece, words in zip(pieces, future.result(), strict=True):
             if not piece.call.over:
                 if words is None:
                     piece.warnings += ("word times of a segment are missing: its text does not fit its sound",)
                 self._finish(piece, words)
-        return True
 
     def _wait(self) -> None:
         """There is nothing to do but to wait for the device; neither takes long."""
-        if self._aligning is not None:
-            wait([self._aligning[1]], timeout=_PATIENCE_SECONDS)
+        if self._aligning:
+            wait([future for _, future, _ in self._aligning], _PATIENCE_SECONDS, FIRST_COMPLETED)
         elif self._listening:
             self._listening[0][1].heard()
 
@@ -256,6 +307,7 @@ class FunAsrNanoRecognizer:
         """A piece is done: put out its segment if it was the last one, and forget the call with its last segment."""
         piece.hidden = None
         segment, call = piece.segment, piece.call
+        piece.release()
         piece.words = words if self.capabilities.word_timestamps and call.options.word_timestamps else None
         segment.done.append(piece)
         segment.open_pieces -= 1

@@ -17,10 +17,11 @@ from engine.recognition import FinishReason
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Generated ids, the stop id not among them."""
+    """Generated ids, the stop id not among them, and their log probabilities, that of the stop id too."""
 
     ids: tuple[int, ...]
     finish_reason: FinishReason
+    logprobs: tuple[float, ...]
 
 
 class GreedyDecoder:
@@ -38,18 +39,20 @@ class GreedyDecoder:
     def decode(self, prompt: Tensor, *, max_new_tokens: int, stop_ids: Sequence[int]) -> Decoded:
         """Take the likeliest token again and again, until a stop id or the limit. `prompt`: (tokens, hidden)."""
         ids: list[int] = []
+        logprobs: list[float] = []
         out = self._model(inputs_embeds=prompt[None], use_cache=True)
         for _ in range(max_new_tokens):
             token = int(out.logits[0, -1].argmax())
+            logprobs.append(float(out.logits[0, -1].float().log_softmax(-1)[token]))
             if token in stop_ids:
-                return Decoded(tuple(ids), "stop")
+                return Decoded(tuple(ids), "stop", tuple(logprobs))
             ids.append(token)
             out = self._model(
                 input_ids=torch.tensor([[token]], device=self._device),
                 past_key_values=out.past_key_values,
                 use_cache=True,
             )
-        return Decoded(tuple(ids), "length")
+        return Decoded(tuple(ids), "length", tuple(logprobs))
 
 
 class TorchDecoder:
@@ -60,15 +63,15 @@ class TorchDecoder:
     def __init__(self, decoder: GreedyDecoder, *, stop_ids: Sequence[int], context: int, width: int) -> None:
         self._decoder = decoder
         self._stop_ids = stop_ids
-        self._queue: dict[str, tuple[Tensor, int]] = {}
+        self._queue: dict[str, tuple[Tensor, int, bool]] = {}
         self.context = context
         self.width = width
 
-    def add(self, key: str, prompt: Tensor, *, max_new_tokens: int, temperature: float) -> None:
+    def add(self, key: str, prompt: Tensor, *, max_new_tokens: int, temperature: float, logprobs: bool = False) -> None:
         check_prompt(self, prompt, max_new_tokens)
         if temperature > 0:
             raise ValueError("the decoder in plain torch is greedy: the temperature must be 0")
-        self._queue[key] = (prompt, max_new_tokens)
+        self._queue[key] = (prompt, max_new_tokens, logprobs)
 
     def abort(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -78,9 +81,9 @@ class TorchDecoder:
         if not self._queue:
             return []
         key = next(iter(self._queue))
-        prompt, limit = self._queue.pop(key)
+        prompt, limit, logprobs = self._queue.pop(key)
         decoded = self._decoder.decode(prompt, max_new_tokens=limit, stop_ids=self._stop_ids)
-        return [Completion(key, decoded.ids, decoded.finish_reason)]
+        return [Completion(key, decoded.ids, decoded.finish_reason, decoded.logprobs if logprobs else None)]
 
     def close(self) -> None:
         self._queue.clear()

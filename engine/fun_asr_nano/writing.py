@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from engine.bytelevel import token_logprob
 from engine.fun_asr_nano.call import Piece
 from engine.fun_asr_nano.decoding import Completion
 from engine.fun_asr_nano.prompt import NanoTokenizer
@@ -40,6 +41,8 @@ class Writer:
         """Read what the model wrote for a piece; false if it should rather be decoded again in halves."""
         piece.tokens, piece.finish_reason = completion.ids, completion.finish_reason
         piece.text = self._rules.clean(self._tokenizer.decode(completion.ids))
+        if completion.logprobs is not None:
+            self._note_logprobs(piece, completion.ids, completion.logprobs)
         truncated = piece.finish_reason == "length"
         asked_for = truncated and piece.limit == piece.call.options.max_new_tokens
         looping = self._rules.find_loop(piece.text, truncated=truncated) is not None
@@ -47,9 +50,14 @@ class Writer:
             return False
         if looping:
             piece.text = cut_loops(piece.text, truncated=truncated).strip()
-            piece.tokens = tuple(self._tokenizer.encode(piece.text))
+            piece.tokens, piece.logprobs = tuple(self._tokenizer.encode(piece.text)), None
             piece.warnings += ("the model fell into a loop; one copy of what it repeated was kept",)
         if truncated:
             limit = "max_new_tokens" if asked_for else "the model's limit"
             piece.warnings += (f"the text of a segment ends at {limit} and may be incomplete",)
         return True
+
+    def _note_logprobs(self, piece: Piece, ids: Sequence[int], logprobs: Sequence[float]) -> None:
+        piece.logprob, piece.steps = sum(logprobs), len(logprobs)
+        spelled = zip(map(self._tokenizer.spell, ids), logprobs, strict=False)  # the stop id's is left over
+        piece.logprobs = tuple(token_logprob(data, logprob) for data, logprob in spelled if data)

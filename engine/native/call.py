@@ -10,7 +10,7 @@ import numpy as np
 
 from audio.shared import Waveform
 from audio.span import to_samples, to_seconds
-from engine.recognition import DecodingOptions, FinishReason, Hypothesis, Word
+from engine.recognition import DecodingOptions, FinishReason, Hypothesis, TokenLogprob, Word
 from engine.repetition import compression_ratio
 
 _NO_SPACE = frozenset({"zh", "ja", "yue", "th", "lo", "my", "km"})
@@ -37,6 +37,7 @@ class Piece:
     logprob: float = 0.0
     steps: int = 0
     no_speech_prob: float | None = None
+    logprobs: tuple[TokenLogprob, ...] | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -51,6 +52,11 @@ class Piece:
         """Begin and audio of the two parts before and after the quietest point of its middle third."""
         cut = quietest_sample(self.audio)
         return (self.begin, self.audio[:cut]), (self.begin + to_seconds(cut), self.audio[cut:])
+
+    def release(self) -> None:
+        """Let go of the recording. A piece that is done and its segment know each other, and Python frees such rings
+        only now and then, in a process with millions of objects hardly ever."""
+        self.audio = self.audio[:0].copy()
 
 
 @dataclass(slots=True)
@@ -80,6 +86,7 @@ class Segment:
             avg_logprob=sum(piece.logprob for piece in pieces) / steps if steps else None,
             no_speech_prob=min(silence) if silence else None,
             compression_ratio=compression_ratio(text) if text else None,
+            logprobs=joined_logprobs([piece.logprobs for piece in said]) if self.call.options.logprobs else None,
             warnings=tuple(dict.fromkeys(warning for piece in pieces for warning in piece.warnings)),
         )
 
@@ -110,6 +117,12 @@ def _joined(pieces: Sequence[Piece], language: str | None) -> tuple[str, tuple[W
             moved = word.shifted(piece.begin)
             words.append(Word(space + moved.text, moved.start, moved.end, moved.interpolated) if not number else moved)
     return text, None if words is None else tuple(words)
+
+
+def joined_logprobs(pieces: Sequence[tuple[TokenLogprob, ...] | None]) -> tuple[TokenLogprob, ...] | None:
+    """Those of pieces one after the other; None if one of them has none."""
+    known = [piece for piece in pieces if piece is not None]
+    return tuple(token for piece in known for token in piece) if len(known) == len(pieces) else None
 
 
 def quietest_sample(audio: Waveform) -> int:

@@ -7,7 +7,8 @@ word alignment. vLLM runs it for every request anew and throws the output away a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -25,6 +26,8 @@ class EncoderTap:
     def __init__(self, runner: Any) -> None:
         self._runner = runner
         self._held: WeakValueDictionary[bytes, torch.Tensor] = WeakValueDictionary()
+        self.encoded: Callable[[int, float], None] = lambda clips, seconds: None
+        """Told how many clips were encoded together, and for how long the caller was busy with it."""
         self._encode = runner.model.embed_multimodal
         runner.model.embed_multimodal = self._embed
 
@@ -55,7 +58,9 @@ class EncoderTap:
         fresh = [number for number, key in enumerate(keys) if key not in known]
         if fresh:
             some = clips[fresh] if isinstance(clips, torch.Tensor) else [clips[number] for number in fresh]
+            began = time.perf_counter()
             known |= zip((keys[number] for number in fresh), self._encode(input_features=some), strict=True)
+            self.encoded(len(fresh), time.perf_counter() - began)
             self._held.update(known)
         return tuple(known[key] for key in keys)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -16,6 +14,7 @@ from engine.native import vllm_compat
 from engine.native.alignment import Aligner, Utterance
 from engine.native.call import Call, Piece, Segment
 from engine.native.encoder_tap import EncoderTap
+from engine.native.engine_stats import EngineStats
 from engine.native.pauses import snap_to_speech
 from engine.native.speech_model import EngineRequest, SpeechModel
 from engine.native.waiting import FairQueue
@@ -23,6 +22,7 @@ from engine.native.whisper import WhisperModel
 from engine.recognition import Capabilities, Recognition
 from engine.repetition import compression_ratio, cut_loops, find_loop
 from engine.stage import Output
+from engine.tally import Tally
 
 _PREPARED_A_STEP = 4
 """Clips whose features are computed in one step: 10 ms each."""
@@ -67,11 +67,22 @@ class NativeRecognizer:
         self._decoded: list[Piece] = []
         self._patience = 0
         self._outputs: list[Output] = []
-        self.counters = {"prepare_seconds": 0.0, "llm_seconds": 0.0, "align_seconds": 0.0, "clips": 0.0}
+        self._stats = EngineStats(engine)
+        self._tally = Tally()
+        if tap is not None:
+            tap.encoded = self._tally.encoded
 
     @property
     def capabilities(self) -> Capabilities:
         return self._model.capabilities
+
+    @property
+    def counters(self) -> Mapping[str, float]:
+        return self._tally.counters | self._stats.counters
+
+    @property
+    def gauges(self) -> Mapping[str, float]:
+        return {"waiting_clips": len(self._queue), **self._stats.gauges}
 
     def describe(self) -> Mapping[str, Any]:
         return {"capabilities": self.capabilities}
@@ -113,22 +124,16 @@ class NativeRecognizer:
 
     def step(self) -> Iterable[Output]:
         if self._queue and len(self._running) < self._in_flight:
-            with self._timed("prepare_seconds"):
+            with self._tally.timed("prepare_seconds"):
                 self._prepare()
         elif self._decoded and (not self._running or self._patience <= 0 or len(self._decoded) >= _ALIGNED_A_STEP):
-            with self._timed("align_seconds"):
+            with self._tally.timed("align_seconds"):
                 self._align()
         elif self._running:
-            with self._timed("llm_seconds"):
+            with self._tally.timed("llm_seconds"):
                 self._decode()
         outputs, self._outputs = self._outputs, []
         return outputs
-
-    @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        self.counters[name] += time.perf_counter() - started
 
     def close(self) -> None:
         for call_id in list(self._calls):
@@ -168,7 +173,7 @@ class NativeRecognizer:
         request_id = f"{piece.key}-{next(self._numbers)}"
         vllm_compat.add_request(self._engine, request_id, request.prompt, request.params)
         self._running[request_id] = piece
-        self.counters["clips"] += 1
+        self._tally.counters["clips"] += 1
         piece.call.running.add(request_id)
 
     def _request(self, piece: Piece) -> EngineRequest:
@@ -205,6 +210,8 @@ class NativeRecognizer:
         piece.text, piece.tokens = reading.text, reading.tokens
         piece.finish_reason = "length" if completion.finish_reason == "length" else "stop"
         piece.logprob, piece.steps = completion.cumulative_logprob or 0.0, len(completion.token_ids)
+        if piece.call.options.logprobs and isinstance(self._model, WhisperModel):
+            piece.logprobs = self._model.logprobs(completion)
         wanted = piece.finish_reason == "length" and piece.call.options.max_new_tokens is not None
         if (piece.finish_reason == "length" and not wanted) or _is_suspicious(piece):
             if piece.duration >= _SHORTEST_HALVED and piece.depth < _DEEPEST:
@@ -247,6 +254,7 @@ class NativeRecognizer:
         piece.text = cut_loops(piece.text, truncated=truncated).strip()
         if isinstance(self._model, WhisperModel):
             piece.tokens = self._model.encode(piece.text)
+            piece.logprobs = None
         piece.warnings += ("the model fell into a loop; one copy of what it repeated was kept",)
 
     def _align(self) -> None:
@@ -276,6 +284,7 @@ class NativeRecognizer:
         """A piece is done: put out its segment if it was the last one, and forget the call with its last segment."""
         piece.states = None
         segment, call = piece.segment, piece.call
+        piece.release()
         segment.done.append(piece)
         segment.open_pieces -= 1
         if segment.open_pieces == 0:

@@ -71,6 +71,7 @@ class ServedModel:
             hotwords=False,
             translation=False,
             detects_language=bool(getattr(self._class, "supports_explicit_language_detection", False)),
+            prompt=True,
         )
 
     def check(self, options: DecodingOptions) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from audio.shared import Waveform
 from audio.span import SAMPLE_RATE
+from engine.heap import return_large_blocks
 from engine.recognition import DecodingOptions
 
 Device = Literal["cpu", "cuda"]
@@ -38,6 +39,9 @@ _ON = {
         "OMP_WAIT_POLICY": "PASSIVE",
         # vLLM compiles one small function even when told to run eagerly; that takes up to 17 s and a C++ compiler.
         "TORCHDYNAMO_DISABLE": "1",
+        # Compiled kernels by tensor shape, some 100 KiB each. Segments have any length, so few are wanted again later:
+        # of the 1,024 that oneDNN keeps otherwise, nearly all would only take room.
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
     },
     # Without it small tensor operations on the CPU stall by 10 ms each and starve the GPU.
     "cuda": {"OMP_NUM_THREADS": "1"},
@@ -58,12 +62,14 @@ _BLOCKS_PARTLY_FILLED = 1.2
 
 
 def configure_environment(device: Device) -> None:
-    """Set what vLLM and torch's threads read from the environment; what the user has set stays.
+    """Set what vLLM and torch read from the environment, where the user has not, and how the heap keeps tensors.
 
     To be called before vLLM is imported, and before torch for the threads to wait as they should.
     """
     for name, value in {**_ALWAYS, **_ON[device]}.items():
         os.environ.setdefault(name, value)
+    if device == "cpu":
+        return_large_blocks()
 
 
 def build_engine(directory: Path, device: Device, overrides: Mapping[str, Any]) -> Any:

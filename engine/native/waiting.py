@@ -17,6 +17,9 @@ class FairQueue:
     def __bool__(self) -> bool:
         return bool(self._calls)
 
+    def __len__(self) -> int:
+        return sum(len(pieces) for pieces in list(self._calls.values()))
+
     def add(self, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
             self._calls.setdefault(piece.call.id, deque()).append(piece)

@@ -10,10 +10,11 @@ from typing import Any
 
 from audio.shared import Waveform
 from audio.span import SAMPLE_RATE
+from engine.bytelevel import ByteTable, token_logprob
 from engine.native import vllm_compat
 from engine.native.cross_attention import Heads
 from engine.native.speech_model import EngineRequest, Reading, check_options
-from engine.recognition import Capabilities, DecodingOptions, Word
+from engine.recognition import Capabilities, DecodingOptions, TokenLogprob, Word
 from engine.words import TimedPiece, merge_pieces
 
 _CONTEXT = 448
@@ -88,7 +89,7 @@ class WhisperModel:
 
         self._params = SamplingParams
         self._tokenizer = vllm_compat.tokenizer_of(engine)
-        self._bytes = _ByteTable()
+        self._bytes = ByteTable()
         settings = _read_json(directory / "generation_config.json")
         self.tokens = WhisperTokens.of(self._tokenizer, settings)
         self.heads = alignment_heads(settings, _read_json(directory / "config.json"))
@@ -101,6 +102,8 @@ class WhisperModel:
             hotwords=False,
             translation=multilingual,
             detects_language=multilingual,
+            prompt=True,
+            logprobs=True,
         )
 
     def check(self, options: DecodingOptions) -> None:
@@ -131,6 +134,13 @@ class WhisperModel:
     def read(self, completion: Any) -> Reading:
         tokens = tuple(token for token in completion.token_ids if token < self.tokens.end)
         return Reading(b"".join(self.spell(tokens)).decode("utf-8", "replace").strip(), tokens)
+
+    def logprobs(self, completion: Any) -> tuple[TokenLogprob, ...]:
+        """Log probabilities of the text tokens of a finished `transcription`."""
+        told = zip(completion.token_ids, completion.logprobs, strict=True)
+        kept = [(token, at[token].logprob) for token, at in told if token < self.tokens.end]
+        spelled = self.spell([token for token, _ in kept])
+        return tuple(token_logprob(data, logprob) for data, (_, logprob) in zip(spelled, kept, strict=True))
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Tokens of a text, with the space in front that a transcript begins with."""
@@ -178,19 +188,3 @@ def _stripped(pieces: Sequence[bytes]) -> list[bytes]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text())) if path.is_file() else {}
-
-
-class _ByteTable:
-    """The bytes behind the printable characters by which byte-level vocabularies (GPT-2's scheme) write them.
-
-    Bytes that are printable in Latin-1 stand for themselves, the others for U+0100 and onwards in order.
-    """
-
-    def __init__(self) -> None:
-        plain = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-        hidden = (byte for byte in range(256) if byte not in plain)
-        self._bytes = {chr(byte): byte for byte in plain}
-        self._bytes |= {chr(0x100 + number): byte for number, byte in enumerate(hidden)}
-
-    def of(self, piece: str) -> bytes:
-        return bytes(self._bytes[character] for character in piece)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +28,7 @@ from audio.span import SAMPLE_RATE, Span
 from diarization.outcome import Diarization
 from diarization.timeline import SpeakerTurn
 from engine.device import DeviceGone, DeviceHealth
-from engine.recognition import Capabilities, DecodingOptions, Hypothesis, Word
+from engine.recognition import Capabilities, DecodingOptions, Hypothesis, TokenLogprob, Word
 from vad.options import SegmentationOptions
 
 MAGIC = b"FAKE"
@@ -92,6 +92,8 @@ class FakeDevice:
     languages: tuple[str, ...] = ("en", "zh", "de")
     word_timestamps: bool = True
     hotwords: bool = True
+    prompt: bool = True
+    logprobs: bool = True
     translation: bool = False
     speakers: bool = False
     loaded: asyncio.Event = field(default_factory=asyncio.Event)
@@ -130,6 +132,8 @@ class FakeDevice:
             hotwords=self.hotwords,
             translation=self.translation,
             detects_language=True,
+            prompt=self.prompt,
+            logprobs=self.logprobs,
         )
         speakers = {SPEAKERS: {"model": "fake"}} if self.speakers else {}
         return {VAD: {}, RECOGNIZER: {"capabilities": capabilities}, **speakers}
@@ -138,15 +142,23 @@ class FakeDevice:
         if self.failure is not None:
             raise DeviceGone(self.failure)
         heard = waveform.ref().open()
-        if stage == VAD:
-            self.segmentations.append(request)
-            yield self._spans(heard)
-            return
         if stage == SPEAKERS:
             self.diarized.append(request)
             yield self._diarization(heard, request)
             return
-        self.asked.append(request.options)
+        self.segmentations.append(request.segmentation)
+        spans = self._spans(heard)
+        yield spans
+        if request.decoding is None or not spans:
+            return
+        async with aclosing(self._hypotheses(heard, spans, request.decoding)) as hypotheses:
+            async for hypothesis in hypotheses:
+                yield hypothesis
+
+    async def _hypotheses(
+        self, heard: np.ndarray[Any, Any], spans: list[Span], options: DecodingOptions
+    ) -> AsyncGenerator[Hypothesis, None]:
+        self.asked.append(options)
         self.under_way += 1
         self.entered.release()
         over = False
@@ -154,8 +166,8 @@ class FakeDevice:
             await self.running.wait()
             if self.refusal is not None:
                 raise self.refusal
-            for index in reversed(range(len(request.spans))):
-                yield self._hypothesis(index, heard[request.spans[index].slice()], request.options)
+            for index in reversed(range(len(spans))):
+                yield self._hypothesis(index, heard[spans[index].slice()], options)
             over = True
         finally:
             self.under_way -= 1
@@ -190,10 +202,21 @@ class FakeDevice:
             tokens=(7, number),
             avg_logprob=-0.25,
             no_speech_prob=float("nan"),
+            logprobs=_logprobs(number) if options.logprobs else None,
         )
 
     async def close(self) -> None:
         self.closed = True
+
+
+def _logprobs(number: int) -> tuple[TokenLogprob, ...]:
+    """A token of one byte of two, of which no text can be made, is part of it."""
+    content = f" {number}.".encode()
+    return (
+        TokenLogprob("number", b"number", -0.125),
+        TokenLogprob("\ufffd", b"\xc3", -2.5),
+        TokenLogprob(content.decode(), content, -0.5),
+    )
 
 
 @dataclass

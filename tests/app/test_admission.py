@@ -52,6 +52,7 @@ def test_what_is_long_ago_counts_less(clock: Clock) -> None:
     assert queue.rate > 45
 
 
+@pytest.mark.field("E9")
 def test_one_request_too_many(clock: Clock) -> None:
     """E9: the refusal says when one of those that run will be done."""
     queue = admission(clock, requests=2)
@@ -125,6 +126,7 @@ def test_the_wait_is_never_absurd(clock: Clock) -> None:
         assert refused.value.retry_after == 600
 
 
+@pytest.mark.field("E9")
 @pytest.mark.parametrize("door", ["/asr", "/v1/audio/transcriptions"])
 async def test_a_full_server_refuses_at_once_and_recovers(build: Any, door: str) -> None:
     """E9."""

@@ -103,3 +103,28 @@ async def test_the_document_refers_to_what_is_in_it(house: Any) -> None:
         part = document
         for name in reference.split("/"):
             part = part[name]
+
+
+async def test_the_document_foresees_every_answer(house: Any) -> None:
+    """All JSON has a type, all errors are the one object, and there are those that a door can answer."""
+    document = (await house.client.get("/openapi.json")).json()
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            answers = operation["responses"]
+            expected = {"200", "405"} if path.startswith("/health") else {"200", "401", "405"}
+            if method == "post":
+                expected |= {"400", "408", "413", "415", "429", "503"}
+            assert expected <= set(answers)
+            assert "422" not in answers
+            assert all(
+                content.get("schema")
+                for kind, content in answers["200"]["content"].items()
+                if kind == "application/json"
+            )
+            for status in set(answers) - {"200"}:
+                name = "HealthAnswer" if (path, status) in _UNWELL else "ErrorAnswer"
+                schema = answers[status]["content"]["application/json"]["schema"]
+                assert schema == {"$ref": f"#/components/schemas/{name}"}
+
+
+_UNWELL = {("/health", "503"), ("/health/ready", "503")}

@@ -90,6 +90,7 @@ async def test_unknown_fields_are_ignored(house: Any) -> None:
     assert answer.status_code == 200
 
 
+@pytest.mark.field("E7")
 async def test_sixteen_at_once_get_their_own_answers(house: Any) -> None:
     house.device.running.clear()
     requests = [

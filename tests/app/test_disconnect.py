@@ -28,6 +28,7 @@ async def call(app: Any, request: httpx.Request, receive: Callable[[], Awaitable
     return sent
 
 
+@pytest.mark.field("E10")
 @pytest.mark.parametrize("door", ["/asr", "/v1/audio/transcriptions"])
 async def test_leaving_cancels_everything(house: Any, door: str) -> None:
     house.device.running.clear()

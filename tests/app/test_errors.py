@@ -43,6 +43,7 @@ async def test_bad_recordings(house: Any, door: str, content: bytes, status: int
     assert (await house.client.post(door, files=house.recording())).status_code == 200
 
 
+@pytest.mark.field("E14")
 @pytest.mark.parametrize("door", DOORS)
 async def test_too_long(house: Any, door: str) -> None:
     house.decoder.max_seconds = 2.0
@@ -50,6 +51,7 @@ async def test_too_long(house: Any, door: str) -> None:
     assert "2 s" in assert_error(answer, 413, "audio_too_long", "file")
 
 
+@pytest.mark.field("E4")
 @pytest.mark.parametrize("name", ["会议 ę.m4a", "", "../../etc/passwd", "x" * 1000, 'a"b\r\n.wav'])
 async def test_file_names_do_not_matter(house: Any, name: str) -> None:
     files = {"file": (name, house.recording(1, 5)["file"][1])}
@@ -58,6 +60,7 @@ async def test_file_names_do_not_matter(house: Any, name: str) -> None:
     assert answer.json()["duration"] == 5
 
 
+@pytest.mark.field("E4")
 @pytest.mark.parametrize(
     "disposition", ['name="file"', 'name="file"; filename=""', "name=file; filename*=utf-8''%e4.wav"]
 )
@@ -96,6 +99,45 @@ async def test_broken_forms(house: Any, content_type: str, body: bytes) -> None:
     assert answer.json()["error"]["code"] in ("invalid_form", "missing_required_parameter")
 
 
+@pytest.mark.parametrize("charset", ["undefined", "idna", "PUNYCODE", "unicode_escape", "raw_unicode_escape"])
+async def test_codecs_that_are_no_charset_are_not_listened_to(house: Any, charset: str) -> None:
+    """Decoded as punycode, these 60 kB would take seconds of the event loop."""
+    request = house.client.build_request(
+        "POST", "/asr", files=house.recording(), data={"hotwords": "-" + "é9" * 20_000, "language": "中文"}
+    )
+    request.headers["content-type"] += f"; charset={charset}"
+    answer = await house.client.send(request)
+    assert answer.status_code == 200, answer.text
+    assert house.device.asked[0].language == "zh"
+    assert house.device.asked[0].hotwords == ("-" + "é9" * 20_000,)
+
+
+@pytest.mark.parametrize("charset", ["hex", "no-such", "gbk", "utf-16"])
+async def test_charsets_that_do_not_fit_the_text(house: Any, charset: str) -> None:
+    request = house.client.build_request("POST", "/asr", files=house.recording(), data={"hotwords": "é9"})
+    request.headers["content-type"] += f"; charset={charset}"
+    assert (await house.client.send(request)).status_code in (200, 400)
+
+
+async def test_the_charset_of_a_form(house: Any) -> None:
+    head = '--x\r\nContent-Disposition: form-data; name="{}"\r\n\r\n'
+    fields = head.format("hotwords") + "听录\r\n" + head.format("file")
+    answer = await house.client.post(
+        "/asr",
+        content=fields.encode("gbk") + house.recording()["file"][1] + b"\r\n--x--\r\n",
+        headers={"content-type": "multipart/form-data; charset=GBK; boundary=x"},
+    )
+    assert answer.status_code == 200
+    assert house.device.asked[0].hotwords == ("听录",)
+
+
+@pytest.mark.parametrize(("door", "field"), [(DOORS[0], "silence_schedule"), (DOORS[1], "chunking_strategy")])
+async def test_json_without_end(house: Any, door: str, field: str) -> None:
+    answer = await house.client.post(door, files=house.recording(), data={field: "[" * 60_000})
+    assert_error(answer, 400, "invalid_value", field)
+
+
+@pytest.mark.field("E14")
 @pytest.mark.parametrize(
     ("door", "fields", "param", "said"),
     [
@@ -159,6 +201,7 @@ async def test_the_device_dies(house: Any) -> None:
     assert int(answer.headers["retry-after"]) > 0
 
 
+@pytest.mark.field("E14")
 async def test_a_fault_of_ours(house: Any, caplog: pytest.LogCaptureFixture) -> None:
     house.device.refusal = KeyError(SECRET)
     answer = await house.client.post("/asr", files=house.recording())

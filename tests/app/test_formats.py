@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from openai.types.audio import TranscriptionDiarized, TranscriptionTextSegmentEvent
+from pydantic import TypeAdapter
 
 from app.formats import formats
 from app.formats.asr import asr_answer
 from app.formats.events import transcript_events
-from app.formats.format import Asked, json_text
+from app.formats.format import JSON, Asked, json_text
 from app.formats.ws import render_ws
 from app.text import join_texts
 from app.transcript import Segment, Transcript
@@ -30,6 +31,16 @@ def transcript() -> Transcript:
 def test_all_formats_are_found() -> None:
     assert list(formats()) == ["diarized_json", "json", "srt", "text", "verbose_json", "vtt"]
     assert all(name == each.name for name, each in formats().items())
+
+
+@pytest.mark.parametrize("asked", [Asked(), Asked(words=True, logprobs=True), Asked(segments=False, task="translate")])
+@pytest.mark.parametrize("name", [name for name, each in formats().items() if each.media_type == JSON])
+def test_what_is_written_is_what_is_documented(transcript: Transcript, name: str, asked: Asked) -> None:
+    """Nothing is missing, of another type, or more than the type of the answer has."""
+    answer = formats()[name].answer
+    assert answer is not None
+    body = formats()[name].render(transcript, asked)
+    assert TypeAdapter(answer).validate_json(body, strict=True) == json.loads(body)
 
 
 def test_verbose_json(transcript: Transcript) -> None:

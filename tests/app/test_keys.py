@@ -14,6 +14,7 @@ GUARDED = [
 ]
 
 
+@pytest.mark.field("E22")
 @pytest.mark.parametrize(("method", "path"), GUARDED)
 @pytest.mark.parametrize(
     "headers",
@@ -49,6 +50,7 @@ async def test_each_key_opens(build: Any, key: str) -> None:
         assert (await house.client.get("/metrics", headers=headers)).status_code == 200
 
 
+@pytest.mark.field("E22")
 @pytest.mark.parametrize("path", ["/health", "/health/live", "/health/ready", "/docs", "/openapi.json"])
 async def test_what_stays_open(build: Any, path: str) -> None:
     """E22: /health tells nothing of anybody's recordings."""

@@ -93,6 +93,22 @@ def test_the_model_has_its_own_codes() -> None:
     assert choose_language("auto", ["en"]) is None
 
 
+@pytest.mark.parametrize(
+    "text", ["yue", "Cantonese", "粤语", "粵語", "广东话", "zh-yue", "yue-HK", "wuu", "上海话", "Hokkien"]
+)
+def test_a_part_of_chinese_is_chinese_to_a_model_that_does_not_know_it_by_itself(text: str) -> None:
+    assert choose_language(text, ["zh", "en", "ja"]) == "zh"
+    with pytest.raises(ValueError, match="the model does not know"):
+        choose_language(text, ["en"])
+
+
+def test_a_model_that_knows_cantonese_is_asked_for_it() -> None:
+    assert choose_language("Cantonese", ["zh", "yue"]) == "yue"
+    assert choose_language("nynorsk", ["no", "nn"]) == "nn"
+    assert choose_language("nynorsk", ["no"]) == "no"
+    assert choose_language("Chinese", ["yue", "zh"]) == "zh"
+
+
 def test_a_language_that_the_model_does_not_speak() -> None:
     with pytest.raises(ValueError, match="does not know french; it knows en, zh, or auto"):
         choose_language("fr-CA", ["en", "zh"])

@@ -50,6 +50,7 @@ def deleted_files() -> list[str]:
     return [link for link in links if "/tmp" in link and link.endswith("(deleted)")]
 
 
+@pytest.mark.field("E5")
 @pytest.mark.parametrize("sized", [True, False])
 async def test_thirty_megabytes(build: Any, sized: bool) -> None:
     """E5: refused early, whatever the client says of the length, with flat memory and no file left."""

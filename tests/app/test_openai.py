@@ -7,7 +7,12 @@ from typing import Any
 
 import openai
 import pytest
-from openai.types.audio import Transcription, TranscriptionVerbose
+from openai.types.audio import (
+    Transcription,
+    TranscriptionTextDeltaEvent,
+    TranscriptionTextDoneEvent,
+    TranscriptionVerbose,
+)
 
 
 @pytest.fixture
@@ -27,6 +32,53 @@ async def test_json(sdk: Any, file: Any, house: Any) -> None:
     assert house.device.asked[0].word_timestamps is False
 
 
+LOGPROBS = [
+    {"token": "number", "logprob": -0.125, "bytes": list(b"number")},
+    {"token": "\ufffd", "logprob": -2.5, "bytes": [0xC3]},
+    {"token": " 5.", "logprob": -0.5, "bytes": list(b" 5.")},
+]
+
+
+async def test_logprobs(sdk: Any, file: Any, house: Any) -> None:
+    answer = await sdk.audio.transcriptions.create(model="whisper-1", file=file(5, 2), include=["logprobs"])
+    Transcription.model_validate(answer.to_dict(), strict=True)
+    assert answer.to_dict()["logprobs"] == 2 * LOGPROBS
+    assert house.device.asked[0].logprobs is True
+    silence = await sdk.audio.transcriptions.create(model="whisper-1", file=file(0, 2), include=["logprobs"])
+    assert silence.logprobs == []
+    plain = await sdk.audio.transcriptions.create(model="whisper-1", file=file(5, 2))
+    assert (plain.logprobs, house.device.asked[-1].logprobs) == (None, False)
+
+
+async def test_logprobs_of_a_stream(sdk: Any, file: Any) -> None:
+    stream = await sdk.audio.transcriptions.create(
+        model="whisper-1", file=file(5, 2), include=["logprobs"], stream=True
+    )
+    first, second, done = [event async for event in stream]
+    for event, kind in (
+        (first, TranscriptionTextDeltaEvent),
+        (second, TranscriptionTextDeltaEvent),
+        (done, TranscriptionTextDoneEvent),
+    ):
+        assert isinstance(event, kind)
+        assert all(isinstance(each.bytes[0], int) for each in event.logprobs)
+    assert first.to_dict()["logprobs"] == second.to_dict()["logprobs"] == LOGPROBS
+    assert done.to_dict()["logprobs"] == 2 * LOGPROBS
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_model_without_logprobs(build: Any, new_device: Any, stream: bool) -> None:
+    async with build(new_device(logprobs=False)) as house:
+        sdk = openai.AsyncOpenAI(api_key="none", base_url="http://tinglu/v1", http_client=house.client, max_retries=0)
+        with pytest.raises(openai.BadRequestError, match="does not give logprobs") as refused:
+            await sdk.audio.transcriptions.create(
+                model="whisper-1", file=house.recording()["file"], include=["logprobs"], stream=stream
+            )
+    assert (refused.value.code, refused.value.param) == ("unsupported_parameter", "include")
+    assert not house.device.asked
+
+
+@pytest.mark.field("E1")
 async def test_text(sdk: Any, file: Any, house: Any) -> None:
     answer = await sdk.audio.transcriptions.create(model="whisper-1", file=file(5), response_format="text")
     assert answer == "number 5."
@@ -66,6 +118,7 @@ async def test_verbose_json(sdk: Any, file: Any) -> None:
     }
 
 
+@pytest.mark.field("C7")
 @pytest.mark.parametrize("name", ["timestamp_granularities", "timestamp_granularities[]"])
 @pytest.mark.parametrize(
     ("granularities", "segments", "words"),
@@ -113,8 +166,10 @@ async def test_words_that_the_model_does_not_time(build: Any, new_device: Any) -
     assert answer.json()["text"] == "number 1."
     assert "words" not in answer.json()
     assert "words" not in answer.json()["segments"][0]
+    assert answer.json()["warnings"] == ["words have no times: the model makes none"]
 
 
+@pytest.mark.field("E23")
 @pytest.mark.parametrize("name", ["whisper-1", "whisper-base", "Whisper-Base", "openai/whisper-base"])
 async def test_known_models(sdk: Any, file: Any, name: str) -> None:
     assert (await sdk.audio.transcriptions.create(model=name, file=file())).text == "number 1."
@@ -123,6 +178,7 @@ async def test_known_models(sdk: Any, file: Any, name: str) -> None:
     assert model.created > 1_700_000_000
 
 
+@pytest.mark.field("E23")
 async def test_unknown_models(sdk: Any, file: Any) -> None:
     with pytest.raises(openai.NotFoundError) as error:
         await sdk.audio.transcriptions.create(model="whisper-9", file=file())
@@ -138,9 +194,11 @@ async def test_models(sdk: Any) -> None:
     facts = models[0].to_dict()
     assert facts["languages"] == ["en", "zh", "de"]
     assert (facts["word_timestamps"], facts["hotwords"], facts["translation"]) == (True, True, False)
+    assert (facts["prompt"], facts["logprobs"]) == (True, True)
     assert (facts["detects_language"], facts["max_segment_seconds"]) == (True, 30.0)
 
 
+@pytest.mark.field("E14")
 async def test_errors_of_the_client(sdk: Any, file: Any, house: Any) -> None:
     with pytest.raises(openai.BadRequestError) as bad:
         await sdk.audio.transcriptions.create(model="whisper-1", file=("x.wav", b"junk"))

@@ -28,6 +28,7 @@ async def refused(house: Any, **fields: Any) -> Any:
     return answer.json()["error"]
 
 
+@pytest.mark.field("E3")
 @pytest.mark.parametrize("brackets", ["", "[]"])
 @pytest.mark.parametrize("name", ["hotwords", "keywords"])
 async def test_hotwords(house: Any, name: str, brackets: str) -> None:
@@ -40,6 +41,13 @@ async def test_hotwords_of_every_field_come_together(house: Any) -> None:
     _, asked = await post(house, hotwords="a,b", **{"keywords[]": ["b", "c"]}, prompt="d, e")
     assert asked.hotwords == ("a", "b", "c", "d", "e")
     assert asked.prompt == ""
+
+
+async def test_a_prompt_is_not_lost_in_silence(build: Any, new_device: Any) -> None:
+    async with build(new_device(hotwords=False, prompt=False)) as house:
+        body, asked = await post(house, prompt="So far.")
+    assert asked.prompt == ""
+    assert body["warnings"] == ["the prompt has no effect: the model takes none"]
 
 
 @pytest.mark.parametrize("name", ["hotwords", "keywords"])
@@ -157,8 +165,6 @@ async def test_members_of_what_is_no_object_are_ignored(house: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "said"),
     [
-        ({"include[]": "logprobs"}, "include", "logprobs"),
-        ({"include": "logprobs"}, "include", "logprobs"),
         ({"response_format": "diarized_json"}, "response_format", "speakers"),
         ({"spk": "true"}, "spk", "speakers"),
     ],
@@ -173,6 +179,10 @@ async def test_what_is_known_but_not_there(house: Any, fields: dict[str, str], p
     ("fields", "param", "said"),
     [
         ({"include[]": "thoughts"}, "include", "logprobs"),
+        *(
+            ({"include[]": "logprobs", "response_format": name}, "include", "json")
+            for name in ("text", "srt", "vtt", "verbose_json", "diarized_json")
+        ),
         ({"timestamp_granularities": ["word", "letter"]}, "timestamp_granularities", "'word' or 'segment'"),
         ({"temperature": "1.5"}, "temperature", "1"),
         ({"temperature": "-0.1"}, "temperature", "0"),
@@ -190,6 +200,7 @@ async def test_unknown_fields_are_ignored(house: Any) -> None:
     await post(house, temperatur="9", **{"known_speakers[]": "x", "logprobs": "true"})
 
 
+@pytest.mark.field("E3")
 @pytest.mark.parametrize("name", ["timestamp_granularities", "timestamp_granularities[]"])
 async def test_lists_may_be_repeated_and_mixed(house: Any, name: str) -> None:
     body, _ = await post(house, response_format="verbose_json", **{name: ["word", "segment", "word"]})

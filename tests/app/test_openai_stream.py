@@ -12,7 +12,6 @@ from typing import Any
 import openai
 import pytest
 
-from app.pipeline import VAD
 from engine.device import DeviceGone
 
 DOOR = "/v1/audio/transcriptions"
@@ -29,19 +28,14 @@ def stepwise(new_device: Any) -> Any:
             self.steps = asyncio.Semaphore(0)
             self.dies_at, self.text = dies_at, text
 
-        async def call(self, stage: str, waveform: Any, request: Any) -> AsyncGenerator[Any, None]:
-            if stage == VAD:
-                async for spans in super().call(stage, waveform, request):
-                    yield spans
-                return
-            heard = waveform.ref().open()
+        async def _hypotheses(self, heard: Any, spans: Any, options: Any) -> AsyncGenerator[Any, None]:
             self.under_way += 1
             try:
-                for index, span in enumerate(request.spans):
+                for index, span in enumerate(spans):
                     await self.steps.acquire()
                     if index == self.dies_at:
                         raise DeviceGone("killed")
-                    hypothesis = self._hypothesis(index, heard[span.slice()], request.options)
+                    hypothesis = self._hypothesis(index, heard[span.slice()], options)
                     yield replace(hypothesis, text=self.text.format(index))
             finally:
                 self.under_way -= 1
@@ -119,6 +113,7 @@ async def test_segments_go_out_as_soon_as_they_are_ready(build: Any, stepwise: A
         }
 
 
+@pytest.mark.field("C8")
 async def test_the_deltas_of_unspaced_text(build: Any, stepwise: Any) -> None:
     async with build(stepwise(text="第{}句。")) as house:
         house.device.steps = asyncio.Semaphore(9)
@@ -128,6 +123,7 @@ async def test_the_deltas_of_unspaced_text(build: Any, stepwise: Any) -> None:
         assert wire.events[-1]["text"] == "第0句。第1句。"
 
 
+@pytest.mark.field("E10")
 @pytest.mark.parametrize("begun", [True, False])
 async def test_leaving(build: Any, stepwise: Any, begun: bool, caplog: pytest.LogCaptureFixture) -> None:
     async with build(stepwise()) as house:
@@ -150,6 +146,7 @@ async def test_leaving(build: Any, stepwise: Any, begun: bool, caplog: pytest.Lo
         assert (await house.client.post("/asr", files=house.recording(0))).status_code == 200
 
 
+@pytest.mark.field("E2")
 async def test_the_device_dies_midway(build: Any, stepwise: Any) -> None:
     async with build(stepwise(dies_at=1)) as house:
         house.device.steps = asyncio.Semaphore(9)

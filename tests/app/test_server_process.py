@@ -38,6 +38,7 @@ def status(server: NumberServer) -> int:
     return httpx.get(f"{server.url}/health/ready", timeout=5).status_code
 
 
+@pytest.mark.field("E11")
 def test_a_killed_engine_comes_back() -> None:
     """E11, chaos: the process is killed under load; nobody hangs, and the server heals itself."""
     with number_server(NUMBER_SECONDS=0.02) as server, ThreadPoolExecutor(12) as pool:
@@ -60,6 +61,7 @@ def test_a_killed_engine_comes_back() -> None:
         assert "Traceback" not in server.log
 
 
+@pytest.mark.field("E11")
 def test_an_engine_that_keeps_dying_ends_the_server() -> None:
     """E11: whoever supervises the server sees its exit code."""
     with number_server(engine_restarts=1) as server:
@@ -89,6 +91,7 @@ def test_an_engine_that_hangs_is_not_ready() -> None:
         assert server.post(recording(7)).json()["text"] == "number 7."
 
 
+@pytest.mark.field("E25")
 def test_sigterm_drains() -> None:
     """E25."""
     with number_server(NUMBER_SECONDS=0.05) as server, ThreadPoolExecutor(4) as pool:
@@ -117,6 +120,7 @@ def test_an_idle_server_ends_at_once() -> None:
         assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in family[1:])
 
 
+@pytest.mark.field("E25")
 def test_the_grace_time_ends() -> None:
     """E25: who is not done by then is told so."""
     with number_server(shutdown_grace_seconds=1, NUMBER_SECONDS=0.5) as server, ThreadPoolExecutor(1) as pool:
@@ -143,6 +147,7 @@ def test_a_second_signal_forces() -> None:
         until(lambda: not any(each.is_running() for each in family))
 
 
+@pytest.mark.field("E10")
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_while_the_engine_works(stream: bool) -> None:
     """E10: JSON and SSE; the engine forgets the request within a second."""
@@ -164,6 +169,7 @@ def test_a_client_that_leaves_while_the_engine_works(stream: bool) -> None:
         assert "Traceback" not in server.log
 
 
+@pytest.mark.field("E10")
 def test_a_client_that_leaves_while_its_recording_is_decoded_or_waits() -> None:
     """E10: one recording in the only worker, which is stopped, and two in the queue; all leave, and it is free."""
     with number_server(decode_workers=1) as server:
@@ -199,21 +205,30 @@ def _temporary_files(server: NumberServer) -> list[str]:
     return [link for link in links if "/tmp" in link and link.endswith("(deleted)")]
 
 
+@pytest.mark.field("E6")
 def test_health_answers_while_long_recordings_are_decoded() -> None:
-    """E6."""
+    """E6. A loop that decoding blocks is slow in every round, a machine that others use only in some."""
+    content = two_hours_of_silence()
     with number_server(decode_workers=2) as server, ThreadPoolExecutor(2) as pool:
-        content = two_hours_of_silence()
-        running = [pool.submit(server.post, content, timeout=60) for _ in range(2)]
-        times = []
-        with httpx.Client() as client:
-            while not all(each.done() for each in running):
-                started = time.perf_counter()
-                assert client.get(f"{server.url}/health").status_code == 200
-                times.append(time.perf_counter() - started)
-                time.sleep(0.005)
-        assert {each.result().status_code for each in running} == {200}
+        rounds: list[float] = []
+        while not rounds or (min(rounds) >= 0.05 and len(rounds) < 5):
+            rounds.append(_slowest_but_one_in_a_hundred(server, pool, content))
+    assert min(rounds) < 0.05, rounds
+
+
+def _slowest_but_one_in_a_hundred(server: NumberServer, pool: ThreadPoolExecutor, content: bytes) -> float:
+    """Seconds that `/health` takes, the 99th percentile, while a recording is decoded in every worker."""
+    running = [pool.submit(server.post, content, timeout=60) for _ in range(2)]
+    times = []
+    with httpx.Client(timeout=30) as client:
+        while not all(each.done() for each in running):
+            started = time.perf_counter()
+            assert client.get(f"{server.url}/health").status_code == 200
+            times.append(time.perf_counter() - started)
+            time.sleep(0.005)
+    assert {each.result().status_code for each in running} == {200}
     assert len(times) > 100
-    assert sorted(times)[int(0.99 * len(times))] < 0.05
+    return sorted(times)[int(0.99 * len(times))]
 
 
 def test_json_logs_of_all_processes() -> None:
@@ -244,6 +259,7 @@ def two_hours_of_silence() -> bytes:
     return out.getvalue()
 
 
+@pytest.mark.field("A6")
 def test_much_sound_in_few_bytes() -> None:
     """A6: refused as soon as the limit is decoded, with little memory."""
     content = two_hours_of_silence()

@@ -77,6 +77,7 @@ def whole(cues: Sequence[ReadCue]) -> str:
     return letters([line for cue in cues for line in cue.lines])
 
 
+@pytest.mark.field("C6")
 @pytest.mark.parametrize("text", [ENGLISH, CHINESE, MIXED])
 @pytest.mark.parametrize("timed", [True, False])
 def test_a_long_segment(text: str, timed: bool) -> None:
@@ -177,6 +178,7 @@ def test_hours() -> None:
     assert rendered == "1\n10:01:01,500 --> 10:01:01,750\nLate.\n\n"
 
 
+@pytest.mark.field("C6")
 @pytest.mark.parametrize("seed", range(200))
 def test_any_transcript(seed: int) -> None:
     """Times that overlap, run backwards or past the end, and texts of every script."""

@@ -5,6 +5,7 @@ import pytest
 from app.text import join_texts
 
 
+@pytest.mark.field("C8")
 @pytest.mark.parametrize(
     ("texts", "joined"),
     [

@@ -55,6 +55,7 @@ def likeness(a: np.ndarray, b: np.ndarray) -> float:
     return float(near / np.sqrt((a @ a) * (b @ b)))
 
 
+@pytest.mark.field("A1", "A3")
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_every_container_gives_the_same_sound(name: str, clip: np.ndarray, encode: Callable[..., bytes]) -> None:
     container, codec, rate, options = CONTAINERS[name]
@@ -72,6 +73,7 @@ def test_lossless_at_16_khz_is_bit_exact(name: str, clip: np.ndarray, encode: Ca
     np.testing.assert_array_equal(waveform, clip.astype(np.float32) / 32768)
 
 
+@pytest.mark.field("A12")
 @pytest.mark.parametrize("seconds", [0.01, 0.25])
 @pytest.mark.parametrize("name", ["wav", "wav-44k", "mp3", "m4a", "webm", "ogg-opus"])
 def test_very_short_clips(name: str, seconds: float, clip: np.ndarray, encode: Callable[..., bytes]) -> None:
@@ -80,6 +82,7 @@ def test_very_short_clips(name: str, seconds: float, clip: np.ndarray, encode: C
     assert len(waveform) / 16_000 == pytest.approx(seconds, abs=0.1)
 
 
+@pytest.mark.field("A2")
 def test_m4a_cut_off_before_its_index_is_refused(clip: np.ndarray, encode: Callable[..., bytes]) -> None:
     data = encode(clip, "ipod", "aac")
     with pytest.raises(UndecodableAudio, match="cut off"):
@@ -126,6 +129,7 @@ def test_the_sample_rate_may_change_on_the_way(clip: np.ndarray, encode: Callabl
     assert likeness(waveform[-48_000:], clip / 32768) > 0.9
 
 
+@pytest.mark.field("A4")
 @pytest.mark.parametrize(("riff_size", "data_size"), [(0xFFFFFFFF, 0xFFFFFFFF), (0, 0), (0xFFFFFFFF, 0), (None, 2**31)])
 def test_wav_written_to_a_pipe(riff_size: int, data_size: int, clip: np.ndarray, wav: Callable[..., bytes]) -> None:
     tracemalloc.start()
@@ -136,6 +140,7 @@ def test_wav_written_to_a_pipe(riff_size: int, data_size: int, clip: np.ndarray,
     assert peak < 4_000_000
 
 
+@pytest.mark.field("A10")
 @pytest.mark.parametrize(
     "subtype", ["ULAW", "ALAW", "PCM_U8", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "IMA_ADPCM", "GSM610"]
 )
@@ -163,6 +168,7 @@ def test_resampling_in_blocks_has_no_seams(sound_file: Callable[..., bytes]) -> 
     np.testing.assert_allclose(waveform[200:-200], expected[200:-200], atol=1e-4)
 
 
+@pytest.mark.field("A9")
 def test_channels_of_a_stereo_recording(clip: np.ndarray, sound_file: Callable[..., bytes]) -> None:
     speech = clip.astype(np.float32) / 32768
     data = sound_file(np.stack([clip, np.zeros_like(clip)], 1), 16_000, "PCM_16")
@@ -203,6 +209,7 @@ def test_samples_that_are_no_numbers_are_refused(bad: float, channels: int, soun
         decoded(sound_file(samples, 16_000, "FLOAT"))
 
 
+@pytest.mark.field("A11")
 def test_no_bytes() -> None:
     with pytest.raises(EmptyAudio, match="0 bytes"):
         decoded(b"")
@@ -220,12 +227,14 @@ NOT_SOUND = {
 }
 
 
+@pytest.mark.field("A11")
 @pytest.mark.parametrize("name", NOT_SOUND)
 def test_files_that_are_no_sound(name: str) -> None:
     with pytest.raises(UndecodableAudio, match="WAV, FLAC, MP3"):
         decoded(NOT_SOUND[name])
 
 
+@pytest.mark.field("A11")
 def test_random_bytes_are_no_sound() -> None:
     source = random.Random(7)
     for size in [10, 1_000, 60_000] * 10:
@@ -233,6 +242,7 @@ def test_random_bytes_are_no_sound() -> None:
             decoded(source.randbytes(size))
 
 
+@pytest.mark.field("A11")
 @pytest.mark.parametrize("data_size", [0, 0xFFFFFFFF])
 def test_a_header_without_samples(data_size: int, wav: Callable[..., bytes]) -> None:
     with pytest.raises(UndecodableAudio, match="no sound"):
@@ -256,11 +266,13 @@ def test_playlists_do_not_open_other_files(tmp_path: Path, clip: np.ndarray, wav
             decode(file)
 
 
+@pytest.mark.field("A13")
 def test_video_with_sound(clip: np.ndarray, encode: Callable[..., bytes]) -> None:
     waveform = decoded(encode(clip, "mp4", "aac", 48_000, video=True))
     assert likeness(waveform, clip / 32768) > 0.9
 
 
+@pytest.mark.field("A13")
 @pytest.mark.parametrize("container", ["mp4", "matroska", "avi"])
 def test_video_without_sound(container: str, clip: np.ndarray, encode: Callable[..., bytes]) -> None:
     with pytest.raises(NoAudioStream, match="it holds video"):
@@ -314,6 +326,7 @@ def test_pcm_bytes_count_all_channels(clip: np.ndarray, sound_file: Callable[...
         decoded(data, limits=DecodeLimits(max_pcm_bytes=6 * 4 * len(clip) - 1), channel="left")
 
 
+@pytest.mark.field("A6")
 def test_hours_of_silence_in_a_small_file_stop_at_the_limit(encode: Callable[..., bytes]) -> None:
     silence = np.zeros(48_000 * 240, np.int16)
     data = encode(silence, "ogg", "libopus", 48_000, source_rate=48_000,

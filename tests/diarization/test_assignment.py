@@ -21,6 +21,7 @@ def every(seconds: float, count: int, start: float = 0.0) -> list[Word]:
     return [Word(*pair) for pair in itertools.pairwise(edges)]
 
 
+@pytest.mark.field("D4")
 def test_a_segment_is_split_at_the_word_boundary_nearest_the_change() -> None:
     words = every(0.4, 10)
     for change, boundary in ((1.95, 5), (2.05, 5), (2.19, 5), (2.21, 6), (1.81, 5), (1.79, 4)):

@@ -30,6 +30,7 @@ def speakers(diarization: Diarization) -> list[int]:
     return [speaker for speaker, _ in groupby(turn.speaker for turn in diarization.turns)]
 
 
+@pytest.mark.field("D1")
 def test_two_voices_of_six_seconds_are_two(diarizer: Diarizer, talk: Talk) -> None:
     for one, other in (("kennedy", "austen"), ("allison", "kennedy"), ("austen", "allison")):
         found = diarizer.diarize(*talk((one, 6.0), (other, 6.0)))
@@ -61,6 +62,7 @@ def test_one_voice_of_a_minute_is_one(diarizer: Diarizer, speech: Speech) -> Non
         assert diarizer.diarize(waveform, spans).speakers == 1
 
 
+@pytest.mark.field("D3")
 def test_three_asked_of_two_voices_are_three(diarizer: Diarizer, talk: Talk) -> None:
     waveform, spans = talk(("kennedy", 5.0), ("austen", 6.0), ("kennedy", 5.0), ("austen", 6.0))
     found = diarizer.diarize(waveform, spans, DiarizationOptions(num_speakers=3))
@@ -69,6 +71,7 @@ def test_three_asked_of_two_voices_are_three(diarizer: Diarizer, talk: Talk) -> 
     assert diarizer.diarize(waveform, spans, DiarizationOptions(max_speakers=1)).speakers == 1
 
 
+@pytest.mark.field("D3")
 def test_more_speakers_than_speech_is_a_warning(diarizer: Diarizer, speech: Speech) -> None:
     found = diarizer.diarize(speech("kennedy", 3.0), [Span(0.0, 1.0)], DiarizationOptions(num_speakers=2))
     assert found.speakers == 1

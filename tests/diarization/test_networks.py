@@ -11,10 +11,12 @@ import torch
 from numpy.typing import NDArray
 
 from audio.fbank import Fbank, FbankOptions
+from audio.span import Span
 from diarization import weights
-from diarization.embedding import SpeakerEmbedder, load_embedder
+from diarization.embedding import FromFbank, NetworkEmbedder, SpeakerEmbedder, load_embedder
 from diarization.ge2e import Ge2e
 from diarization.weights import BrokenSpeakerWeights, MissingSpeakerWeights
+from diarization.windows import cut, gather, windows_of
 from tests import compositions
 
 TOLERANCES = {"campplus": 1e-4, "eres2netv2": 5e-2}
@@ -57,6 +59,22 @@ def test_embeddings_equal_the_goldens(
     np.testing.assert_allclose(embedder(windows), unit, atol=TOLERANCES[name], rtol=0)
     alone = np.concatenate([embedder(window[None]) for window in windows])
     np.testing.assert_allclose(embedder(windows), alone, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["campplus", "eres2netv2"])
+def test_half_precision_hears_the_same(name: str, checkpoints: Path, windows: NDArray[np.float32]) -> None:
+    """What a GPU computes: no cosine of two windows moves by a thousandth, where thresholds have two digits."""
+    whole = load_embedder(checkpoints / name)
+    network = load_embedder(checkpoints / name)._network.network  # type: ignore[attr-defined]
+    half = NetworkEmbedder(name, FromFbank(network, dtype=torch.float16), whole.calibration)
+    exact, found = whole(windows[:2]), half(windows[:2])
+    np.testing.assert_allclose(found @ exact.T, exact @ exact.T, atol=1e-3, rtol=0)
+
+
+def test_overlapping_windows_need_not_be_cut(embedder: SpeakerEmbedder) -> None:
+    waveform = compositions.waveform("jfk")
+    spans = windows_of([Span(0.0, 1.0), Span(1.5, 5.0), Span(6.0, 10.0)], len(waveform))
+    np.testing.assert_array_equal(embedder.embed(*gather(waveform, spans)), embedder(cut(waveform, spans)))
 
 
 def test_ge2e_comes_from_the_package_without_importing_it(embedder: SpeakerEmbedder) -> None:

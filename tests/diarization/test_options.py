@@ -12,6 +12,7 @@ def reference(seconds: float) -> Any:
     return np.zeros(round(seconds * 16_000), np.float32)
 
 
+@pytest.mark.field("D3")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

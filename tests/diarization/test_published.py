@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from audio.span import Span
 from bench.published_clustering import in_order, published_labels, published_sentence_speaker, published_turns
-from diarization.windows import cut, windows_of
+from diarization.windows import WINDOW_SAMPLES, cut, gather, windows_of
 
 CLUSTERS = ["two_15_windows", "one_40", "two_60", "four_160", "eight_320", "two_close_120", "three_unequal_100"]
 
@@ -54,6 +54,19 @@ def test_windows_are_clamped_to_the_waveform() -> None:
         (0.5, 2.0, 0),
         (2.6, 3.0, 2),
     ]
+
+
+def test_gathered_windows_are_the_cut_ones_with_every_sample_once() -> None:
+    waveform = np.arange(160_000, dtype=np.float32)
+    windows = windows_of([Span(0.0, 0.5), Span(1.0, 4.3), Span(5.0, 6.5), Span(8.0, 12.0)], len(waveform))
+    for first, last in ((0, len(windows)), (2, 6), (3, 4), (0, 1), (0, 0)):
+        pieces, begins = gather(waveform, windows[first:last])
+        joined = np.concatenate([np.empty(0, np.float32), *pieces])
+        rows = [joined[begin : begin + WINDOW_SAMPLES] for begin in begins]
+        np.testing.assert_array_equal(np.reshape(rows, (-1, WINDOW_SAMPLES)), cut(waveform, windows[first:last]))
+    pieces, _ = gather(waveform, windows)
+    assert [len(piece) for piece in pieces] == [WINDOW_SAMPLES, 52_800, WINDOW_SAMPLES, 32_000]
+    assert all(np.shares_memory(piece, waveform) for piece in pieces[1:])
 
 
 def test_short_windows_are_repeated_to_length() -> None:

@@ -37,6 +37,7 @@ BAD: dict[str, tuple[Callable[[], bytes], int, str]] = {
 }
 
 
+@pytest.mark.field("A11", "A13", "E5", "E14")
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize("door", ["/asr", "/v1/audio/transcriptions"])
 async def test_bad_recordings(client: httpx.AsyncClient, door: str, name: str) -> None:

@@ -100,6 +100,7 @@ async def test_openai_verbose_json(server: Server) -> None:
     assert answer.segments[0].avg_logprob > -1
 
 
+@pytest.mark.field("E23")
 async def test_openai_models(server: Server) -> None:
     async with openai_client(server) as client:
         names = [model.id async for model in await client.models.list()]
@@ -153,6 +154,7 @@ async def test_a_composition_comes_back_in_order(client: httpx.AsyncClient) -> N
     assert normalise(answer["text"]) == normalise(" ".join(segment["text"] for segment in segments))
 
 
+@pytest.mark.field("E7")
 async def test_sixteen_files_at_once_get_their_own_answers(client: httpx.AsyncClient) -> None:
     files = recordings() * 2
     answers = await asyncio.gather(*(asr(client, file.path.read_bytes()) for file in files))

@@ -128,6 +128,7 @@ async def test_the_prompt_changes_the_text(door: httpx.AsyncClient) -> None:
     assert len(set(texts)) == len(PROMPTS)
 
 
+@pytest.mark.field("E7")
 async def test_thirty_two_at_once_give_what_each_gives_alone(door: httpx.AsyncClient) -> None:
     jobs = [(TESTS / "data" / f"{name}.wav", prompt) for name, prompt in itertools.product(CLIPS, PROMPTS)]
     assert len(jobs) == 32

@@ -24,6 +24,7 @@ async def create(sdk: Any, name: str = "nano-29.7s.wav", **fields: Any) -> Any:
     return await sdk.audio.transcriptions.create(model="whisper-1", file=(name, (DATA / name).read_bytes()), **fields)
 
 
+@pytest.mark.field("C6")
 async def test_subtitles_of_half_a_minute(sdk: Any) -> None:
     """C6, over word times that a model made."""
     verbose = await create(sdk, response_format="verbose_json", timestamp_granularities=["word", "segment"])
@@ -39,6 +40,7 @@ async def test_subtitles_of_half_a_minute(sdk: Any) -> None:
             assert not any(cue.start < before.end and cue.end > after.start for cue in srt)
 
 
+@pytest.mark.field("E2")
 async def test_a_stream(sdk: Any) -> None:
     """E2."""
     whole = await create(sdk)

@@ -18,12 +18,14 @@ SPOKEN = [
 ]
 
 
+@pytest.mark.field("B6")
 @pytest.mark.parametrize("text", SPOKEN)
 def test_real_repeats_are_kept(text: str) -> None:
     assert find_loop(text) is None
     assert cut_loops(text) == text
 
 
+@pytest.mark.field("B3")
 @pytest.mark.parametrize(
     ("text", "kept"),
     [

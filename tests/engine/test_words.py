@@ -64,6 +64,7 @@ def test_broken_bytes_read_as_python_reads_them() -> None:
         assert "".join(word.text for word in merge_pieces(pieces(*parts))) == data.decode(errors="replace")
 
 
+@pytest.mark.field("C4")
 def test_punctuation_has_no_width() -> None:
     first, second = merge_pieces(pieces("好", "。", "再"))
     assert (first.text, first.start, first.end) == ("好。", 0.0, 0.5)
@@ -79,6 +80,7 @@ def test_a_piece_of_several_characters_is_divided() -> None:
     ]
 
 
+@pytest.mark.field("C3")
 def test_unmeasured_words_share_the_gap() -> None:
     words = merge_pieces(pieces("有", "20", " 0", "个", unmeasured="20 0"))
     assert [(word.text, word.start, word.end, word.interpolated) for word in words] == [

@@ -208,6 +208,7 @@ def test_speech_without_pauses_is_cut_between_words(
         assert smooth[cut] <= np.percentile(energy[cut - 500 : cut + 500], 25)
 
 
+@pytest.mark.field("B7")
 def test_no_pause_before_the_limit_65_seconds(segmenter: Segmenter, waveform: Named) -> None:
     # No pause that the schedule would take, so the only cut is a forced one.
     samples = waveform("continuous-70s")[: 65 * 16000]
@@ -217,6 +218,7 @@ def test_no_pause_before_the_limit_65_seconds(segmenter: Segmenter, waveform: Na
     assert second.end == 65
 
 
+@pytest.mark.field("B1")
 def test_sounds_that_are_not_speech(segmenter: Segmenter, waveform: Named) -> None:
     seconds = np.arange(160_000) / 16000
     random = np.random.default_rng(1)
@@ -236,6 +238,7 @@ def test_sounds_that_are_not_speech(segmenter: Segmenter, waveform: Named) -> No
             assert segmenter.segments(np.asarray(samples, np.float32), options) == [], name
 
 
+@pytest.mark.field("A12")
 @pytest.mark.parametrize("hertz", [50, 100, 200, 250, 300, 350, 400, 440, 480, 700, 1000, 3000])
 def test_tones(hertz: int, segmenter: Segmenter) -> None:
     seconds = np.arange(40_000) / 16000
@@ -259,6 +262,7 @@ def syllables(samples: Waveform) -> list[int]:
     return found
 
 
+@pytest.mark.field("A12")
 @pytest.mark.parametrize("name", ["numbers", "goforward", "something", "cards-005", "austen-0870", "jfk", "ivr-main"])
 @pytest.mark.parametrize("length_ms", [120, 150, 200, 250, 300])
 def test_short_words_are_not_dropped(name: str, length_ms: int, segmenter: Segmenter, waveform: Named) -> None:

@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from engine.fun_asr_nano.acoustic import AcousticModel
-from engine.fun_asr_nano.alignment import AlignedPiece, AlignmentJob, CtcAligner
+from engine.fun_asr_nano.alignment import AlignmentJob, CtcAligner
 from engine.fun_asr_nano.checkpoint import Checkpoint
+from engine.fun_asr_nano.placing import AlignedPiece, depends_on_score
 from engine.fun_asr_nano.viterbi import align, rows_needed
 
 NAMES = ("nano-0.5s", "nano-3.1s", "jfk", "nano-29.7s")
@@ -65,6 +66,22 @@ def test_all_golden_alignments_in_one_call(
     found = aligner.pieces([AlignmentJob(hidden[name], text) for name, text, _ in cases])
     for (name, text, items), pieces in zip(cases, found, strict=True):
         assert same_items(pieces, items), (name, text)
+
+
+def test_paths_need_no_probabilities(
+    aligner: CtcAligner, hidden: dict[str, torch.Tensor], golden: Mapping[str, Any]
+) -> None:
+    """Of texts whose word times depend on no score, the same rows; of those that do, the same scores too."""
+    texts = [(name, text) for name in NAMES for text in golden_items(golden["inputs"][name])]
+    texts += [("jfk", "一丁，丂七。"), ("jfk", "don't"), ("jfk", "3.5%"), ("jfk", "!!"), ("nano-0.5s", "abcdefghi")]
+    jobs = [AlignmentJob(hidden[name], text) for name, text in texts]
+    exact, quick = aligner.pieces(jobs), aligner.pieces(jobs, probabilities=False)
+    for job, wanted, got in zip(jobs, exact, quick, strict=True):
+        assert [piece[:4] for piece in got or []] == [piece[:4] for piece in wanted or []], job.text
+        for ours, theirs in zip(got or [], wanted or [], strict=True):
+            if depends_on_score(ours.data):
+                assert ours.score == pytest.approx(theirs.score, abs=1e-6)
+    assert aligner.words(jobs) == [None if pieces is None else aligner.placer.merge(pieces) for pieces in exact]
 
 
 def test_golden_target_ids(checkpoint: Checkpoint, golden: Mapping[str, Any]) -> None:

@@ -221,6 +221,7 @@ def without_ctc(tensors: Tensors) -> Tensors:
     return {name: tensor for name, tensor in tensors.items() if not name.startswith("ctc")}
 
 
+@pytest.mark.field("C5")
 def test_without_ctc_there_is_text_and_a_reason(model_directory: Path, change_tensors: Change) -> None:
     change_tensors(lambda tensors: {"state_dict": without_ctc(tensors)})
     opened = Checkpoint.open(model_directory)

@@ -13,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from audio.span import Span
-from engine.fun_asr_nano.alignment import AlignedPiece, AlignmentJob, CtcAligner
+from engine.fun_asr_nano.alignment import AlignmentJob, CtcAligner
 from engine.fun_asr_nano.checkpoint import Checkpoint
 from engine.fun_asr_nano.decoding import Completion, Decoder, VllmDecoder, build_engine
 from engine.fun_asr_nano.load import assemble
+from engine.fun_asr_nano.placing import AlignedPiece
 from engine.fun_asr_nano.prompt import MAX_HOTWORDS
 from engine.fun_asr_nano.recognizer import FunAsrNanoRecognizer
 from engine.fun_asr_nano.reference import GreedyDecoder, TorchDecoder
@@ -39,7 +40,7 @@ class RecordingAligner(CtcAligner):
 
     seen: dict[tuple[str, int], list[AlignedPiece]]
 
-    def pieces(self, jobs: Sequence[AlignmentJob]) -> list[list[AlignedPiece] | None]:
+    def pieces(self, jobs: Sequence[AlignmentJob], *, probabilities: bool = True) -> list[list[AlignedPiece] | None]:
         found = super().pieces(jobs)
         for job, pieces in zip(jobs, found, strict=True):
             type(self).seen[job.text, len(job.hidden)] = pieces or []
@@ -131,6 +132,36 @@ def test_it_is_a_recognizer(loaded: FunAsrNanoRecognizer) -> None:
     assert loaded.capabilities.languages == ("zh", "en", "ja")
     assert loaded.capabilities.word_timestamps
     assert loaded.capabilities.max_segment_seconds == 30.0
+
+
+def test_logprobs_are_the_reference_s_and_spell_the_text(
+    loaded: FunAsrNanoRecognizer,
+    torch_decoder: TorchDecoder,
+    checkpoint: Checkpoint,
+    golden: Mapping[str, Any],
+    waveform: Read,
+    run: Run,
+) -> None:
+    options = DecodingOptions(max_new_tokens=32, logprobs=True)
+    plain = TextRules(reference_clean, no_loops)
+    found = []
+    for decoder in (loaded.decoder, torch_decoder):
+        recognizer = assemble("fun-asr-nano", checkpoint, decoder, device="cpu", dtype=torch.float32, text_rules=plain)
+        found.append(one(run, recognizer, waveform("jfk"), options)[0])
+    ours, theirs = found
+    assert ours.text == golden["inputs"]["jfk"]["decode"]["default"]["text"]
+    for hypothesis in found:
+        assert loaded.capabilities.logprobs
+        told = hypothesis.logprobs
+        assert b"".join(token.content for token in told).decode("utf-8", "replace") == hypothesis.text
+        assert all(token.token == token.content.decode("utf-8", "replace") for token in told)
+        assert hypothesis.avg_logprob == pytest.approx(sum(token.logprob for token in told) / 32, abs=1e-6)
+    assert [token.logprob for token in ours.logprobs] == pytest.approx(
+        [token.logprob for token in theirs.logprobs], abs=1e-3
+    )
+    (unasked,) = one(run, loaded, waveform("jfk"), DecodingOptions(max_new_tokens=32))
+    assert unasked.logprobs is None
+    assert unasked.avg_logprob is None
 
 
 def test_the_text_is_cleaned(loaded: FunAsrNanoRecognizer, golden: Mapping[str, Any], waveform: Read, run: Run) -> None:

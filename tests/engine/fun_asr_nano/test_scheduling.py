@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,15 +14,17 @@ from torch import Tensor
 
 from audio.shared import Waveform
 from audio.span import Span, to_samples
-from engine.fun_asr_nano.alignment import AlignedPiece, AlignmentJob, CtcAligner
+from engine.fun_asr_nano import load
+from engine.fun_asr_nano.alignment import AlignmentJob, CtcAligner
 from engine.fun_asr_nano.call import Call, Piece, Segment
 from engine.fun_asr_nano.checkpoint import Checkpoint
 from engine.fun_asr_nano.decoding import Completion, check_prompt
 from engine.fun_asr_nano.errors import TensorMismatch
 from engine.fun_asr_nano.load import assemble
 from engine.fun_asr_nano.options import token_limit
+from engine.fun_asr_nano.placing import AlignedPiece
 from engine.fun_asr_nano.prompt import NanoTokenizer, Prompt
-from engine.fun_asr_nano.recognizer import FunAsrNanoRecognizer
+from engine.fun_asr_nano.recognizer import BatchLimits, FunAsrNanoRecognizer
 from engine.fun_asr_nano.waiting import FairQueue
 from engine.recognition import DecodingOptions, FinishReason, Hypothesis, Recognition
 from engine.stage import Output
@@ -40,7 +44,7 @@ class ScriptedDecoder:
         self.limits: list[int] = []
         self.most_running = 0
 
-    def add(self, key: str, prompt: Tensor, *, max_new_tokens: int, temperature: float) -> None:
+    def add(self, key: str, prompt: Tensor, *, max_new_tokens: int, temperature: float, logprobs: bool = False) -> None:
         check_prompt(self, prompt, max_new_tokens)
         if temperature == 0.5:
             raise ValueError("refused by the decoder")
@@ -67,10 +71,10 @@ class ScriptedDecoder:
 
 
 class BrokenAligner(CtcAligner):
-    def pieces(self, jobs: Sequence[AlignmentJob]) -> list[list[AlignedPiece] | None]:
+    def pieces(self, jobs: Sequence[AlignmentJob], *, probabilities: bool = True) -> list[list[AlignedPiece] | None]:
         if any(job.text != "a" for job in jobs):  # the warm-up passes
             raise RuntimeError("no memory")
-        return super().pieces(jobs)
+        return super().pieces(jobs, probabilities=probabilities)
 
 
 def say_ok(limit: int) -> tuple[str, FinishReason]:
@@ -157,6 +161,7 @@ def test_clips_without_sound_say_nothing(build: Any, run: Run) -> None:
     assert len(decoder.limits) == 1
 
 
+@pytest.mark.field("B7")
 def test_a_text_that_the_limit_cut_off_is_decoded_again_in_halves(build: Any, run: Run) -> None:
     recognizer, decoder = build(lambda limit: ("too much", "length") if limit > 200 else ("half", "stop"))
     waveform = speech(12.0).copy()
@@ -173,6 +178,7 @@ def test_a_text_that_the_limit_cut_off_is_decoded_again_in_halves(build: Any, ru
     assert sum(decoder.limits[1:]) == pytest.approx(224 + 32, abs=2)
 
 
+@pytest.mark.field("B3")
 def test_what_still_loops_is_cut_to_one_copy_and_the_tail_stays(build: Any, run: Run) -> None:
     recognizer, decoder = build(lambda limit: ("we are" + " going home" * 12 + " now", "stop"))
     recognizer.submit(1, speech(30.0), whole(speech(30.0)))
@@ -182,6 +188,7 @@ def test_what_still_loops_is_cut_to_one_copy_and_the_tail_stays(build: Any, run:
     assert any("loop" in warning for warning in hypothesis.warnings)
 
 
+@pytest.mark.field("B7")
 def test_a_short_text_that_was_cut_off_gets_a_warning(build: Any, run: Run) -> None:
     recognizer, decoder = build(lambda limit: ("some", "length"))
     recognizer.submit(1, speech(2.0), whole(speech(2.0)))
@@ -220,6 +227,62 @@ def test_an_aligner_that_breaks_costs_the_times_and_not_the_text(
     assert hypothesis.words is None
     assert any("word times" in warning for warning in hypothesis.warnings)
     assert "no memory" in caplog.text
+
+
+def test_words_of_processes_are_those_of_a_thread(build: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several batches under way, and calls that are given up meanwhile."""
+    request = Recognition(tuple(Span(float(start), start + 2.0) for start in range(10)))
+    answers: list[dict[tuple[int, int], Hypothesis]] = []
+    for count in (0, 2):
+        monkeypatch.setitem(load._WORD_PROCESSES, "cpu", count)
+        recognizer, _ = build(lambda limit: ("ok, 5 o'clock", "stop"), capacity=16)
+        for call in range(6):
+            recognizer.submit(call, speech(12.0), request)
+        outputs: list[Output] = []
+        while len(outputs) < 15:
+            outputs += recognizer.step()
+        for call in (1, 4):
+            recognizer.cancel(call)
+        outputs += run(recognizer)
+        found = {(output.call_id, output.value.index): output.value for output in outputs}
+        answers.append({key: found[key] for key in sorted(found) if key[0] not in (1, 4)})
+        recognizer.close()
+    assert len(answers[0]) == 40
+    assert answers[0] == answers[1]
+    assert all(
+        "".join(word.text for word in hypothesis.words or ()) == "ok, 5 o'clock" for hypothesis in answers[1].values()
+    )
+
+
+@pytest.mark.parametrize(("patience", "crowd", "batches"), [(0.0, 2, [4, 1]), (600.0, 2, [4]), (600.0, 5, [4, 1])])
+def test_the_encoder_waits_for_more_only_while_many_are_decoded(
+    build: Any, monkeypatch: pytest.MonkeyPatch, patience: float, crowd: int, batches: list[int]
+) -> None:
+    limits = BatchLimits(rows=1024, pieces=16, crowd=crowd, patience_seconds=patience)
+    monkeypatch.setitem(load._LIMITS, "cpu", limits)
+    recognizer, decoder = build(capacity=16, steps=50)
+    for call in range(4):
+        recognizer.submit(call, speech(2.0), whole(speech(2.0)))
+    for _ in range(3):
+        recognizer.step()
+    recognizer.submit(4, speech(2.0), whole(speech(2.0)))
+    for _ in range(3):
+        recognizer.step()
+    assert len(decoder.running) == sum(batches)
+    if sum(batches) == 5:
+        return
+    recognizer.submit(5, speech(12.0), Recognition((Span(0, 6), Span(6, 12), Span(3, 9))))
+    for _ in range(3):
+        recognizer.step()
+    assert len(decoder.running) == 8  # a quarter of a batch is worth it
+    recognizer.submit(6, speech(2.0), whole(speech(2.0)))
+    for call in range(5):
+        recognizer.cancel(call)
+    recognizer.cancel(5)
+    recognizer.step()
+    recognizer.step()
+    assert len(decoder.running) == 1  # nobody is left to wait with
+    recognizer.close()
 
 
 def test_a_call_that_still_runs_cannot_be_submitted_again(build: Any) -> None:
@@ -277,3 +340,35 @@ def test_the_name_tells_which_languages_a_model_knows(build: Any, checkpoint: Ch
     assert len(multilingual.capabilities.languages) == 31
     multilingual.submit(1, speech(1.0), Recognition((Span(0, 1),), DecodingOptions(language="ko")))
     multilingual.cancel(1)
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_recording_is_let_go_of_at_once(build: Any, run: Run, cancelled: bool) -> None:
+    recognizer, _ = build(lambda limit: ("la " * 30, "length") if limit > token_limit(4.0) else ("ok", "stop"))
+    audio = speech(9.0)
+    held = weakref.ref(audio)
+    gc.disable()  # it may come hours later
+    try:
+        recognizer.submit(0, audio, Recognition((Span(0.0, 1.0), Span(1.0, 9.0))))
+        del audio
+        if cancelled:
+            for _ in range(8):
+                recognizer.step()
+            recognizer.cancel(0)
+            recognizer.submit(1, speech(0.5), whole(speech(0.5)))  # what was on its way is dropped with the next
+        run(recognizer)
+        assert held() is None
+    finally:
+        gc.enable()
+    recognizer.close()
+
+
+def test_it_counts_what_it_does(build: Any, run: Run) -> None:
+    recognizer, _ = build()
+    recognizer.submit(0, speech(4.0), Recognition((Span(0.0, 1.0), Span(2.0, 4.0))))
+    run(recognizer)
+    counters = recognizer.counters
+    assert (counters["clips"], counters["encoder_clips"]) == (2, 2)
+    assert min(counters[name] for name in ("encode_seconds", "llm_seconds", "align_seconds")) > 0
+    assert recognizer.gauges == {"waiting_clips": 0}
+    recognizer.close()

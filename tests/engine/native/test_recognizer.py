@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -205,6 +207,7 @@ def test_an_id_cannot_run_twice() -> None:
         recognizer.submit(1, _speech(1.0), Recognition((Span(0.0, 1.0),)))
 
 
+@pytest.mark.field("B3")
 def test_a_loop_is_decoded_again_in_halves() -> None:
     def answer(audio: Waveform) -> tuple[str, str]:
         return ("and so on " * 40, "stop") if len(audio) > 12 * SAMPLE_RATE else _seconds(audio)
@@ -218,6 +221,7 @@ def test_a_loop_is_decoded_again_in_halves() -> None:
     assert hypothesis.warnings == ()
 
 
+@pytest.mark.field("B3")
 def test_what_stays_a_loop_is_cut_to_one_copy_with_a_warning() -> None:
     recognizer, _, _ = _recognizer(lambda _: ("Well. " + "Thank you for watching. " * 100 + "Goodbye.", "stop"))
     recognizer.submit(1, _speech(3.0), Recognition((Span(0.0, 3.0),)))
@@ -226,6 +230,7 @@ def test_what_stays_a_loop_is_cut_to_one_copy_with_a_warning() -> None:
     assert any("loop" in warning for warning in hypothesis.warnings)
 
 
+@pytest.mark.field("B6")
 def test_a_refrain_is_no_loop() -> None:
     refrain = "我们一起唱，" * 4 + "再见。"
     recognizer, _, _ = _recognizer(lambda _: (refrain, "stop"))
@@ -233,6 +238,7 @@ def test_a_refrain_is_no_loop() -> None:
     assert _only(recognizer).text == refrain
 
 
+@pytest.mark.field("B7")
 def test_a_text_cut_off_at_the_limit_is_decoded_again_and_never_silent() -> None:
     recognizer, _, _ = _recognizer(lambda audio: (_seconds(audio)[0], "length"))
     recognizer.submit(1, _speech(8.0), Recognition((Span(0.0, 8.0),), DecodingOptions(language="zh")))
@@ -280,3 +286,24 @@ def test_it_counts_what_it_does() -> None:
     _run(recognizer)
     assert recognizer.counters["clips"] == 2
     assert recognizer.counters["llm_seconds"] > 0
+    assert recognizer.gauges == {"waiting_clips": 0}
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_recording_is_let_go_of_at_once(cancelled: bool) -> None:
+    recognizer, _, _ = _recognizer(lambda audio: ("so " * 30, "length") if len(audio) > 80_000 else ("ok", "stop"))
+    audio = _speech(9.0)
+    held = weakref.ref(audio)
+    gc.disable()  # it may come hours later
+    try:
+        recognizer.submit(0, audio, Recognition((Span(0.0, 1.0), Span(1.0, 9.0))))
+        del audio
+        if cancelled:
+            for _ in range(4):
+                recognizer.step()
+            recognizer.cancel(0)
+        else:
+            _run(recognizer)
+        assert held() is None
+    finally:
+        gc.enable()

@@ -77,6 +77,27 @@ def test_kennedy_with_language_detection(base: NativeRecognizer) -> None:
     assert hypothesis.warnings == ()
 
 
+def test_logprobs_spell_the_text_and_average_to_what_is_told(base: NativeRecognizer) -> None:
+    """The end token counts for the average, as in Whisper's own code, but is no token of the text."""
+    waveforms = [_load("jfk"), _load("jfk")[: 4 * SAMPLE_RATE]]
+    hypotheses = _transcribe(base, waveforms, DecodingOptions(language="en", logprobs=True))
+    assert base.capabilities.logprobs
+    for hypothesis in hypotheses:
+        told = hypothesis.logprobs
+        assert told is not None
+        assert len(told) == len(hypothesis.tokens)
+        assert b"".join(token.content for token in told).decode() == " " + hypothesis.text
+        assert all(token.token == token.content.decode() for token in told)
+        assert all(token.logprob <= 0.0 for token in told)
+        assert hypothesis.avg_logprob is not None
+        of_the_end = hypothesis.avg_logprob * (len(told) + 1) - sum(token.logprob for token in told)
+        assert -0.5 < of_the_end <= 1e-4
+    (unasked,) = _transcribe(base, waveforms[:1], DecodingOptions(language="en"))
+    assert unasked.logprobs is None
+    assert unasked.avg_logprob == pytest.approx(hypotheses[0].avg_logprob, abs=1e-5)
+
+
+@pytest.mark.field("C1")
 def test_words_begin_where_the_sound_rises_after_a_pause(base: NativeRecognizer) -> None:
     waveform = _load("jfk")
     (hypothesis,) = _transcribe(base, [waveform], DecodingOptions(language="en"))
@@ -107,6 +128,7 @@ def test_librivox_word_error_rate(base: NativeRecognizer) -> None:
         assert "".join(word.text for word in hypothesis.words) == hypothesis.text
 
 
+@pytest.mark.field("B4", "E7")
 def test_together_gives_what_each_gives_alone_and_again(base: NativeRecognizer) -> None:
     waveforms = [_load(name) for name in ("austen-0880", "jfk", "austen-0930")]
     together = _transcribe(base, waveforms, DecodingOptions(language="en"))
