@@ -110,6 +110,11 @@ class DiarizationJob:
         if not np.isfinite(embeddings).all():
             self.error = ValueError("the waveform holds samples that are NaN or infinite")
 
+    def turns(self, labels: Labels, certain: NDArray[np.bool_]) -> list[SpeakerTurn]:
+        """Turns of the speakers of all windows; `certain` says which windows fit theirs clearly."""
+        assert self._parts is not None
+        return joined(turns_of(self._waveform, self._parts, self.windows, labels, certain), LONGEST_PAUSE)
+
     def concluded(self, embeddings: Embeddings) -> Diarization:
         """The result, given the embeddings of all windows."""
         if not self.windows:
@@ -118,9 +123,7 @@ class DiarizationJob:
         sequence = WindowSequence.of(self.windows, embeddings)
         labels = cluster(sequence, calibration, fewest=options.fewest, most=options.most)
         certain = _certain(embeddings, labels, calibration.switch)
-        assert self._parts is not None
-        turns = turns_of(self._waveform, self._parts, self.windows, labels, certain)
-        turns, labels_of = _numbered(joined(turns, LONGEST_PAUSE))
+        turns, labels_of = _numbered(self.turns(labels, certain))
         names: list[str | None] = [None] * len(labels_of)
         if self._references and turns:
             means = np.stack([embeddings[labels == label].mean(0) for label in labels_of])
