@@ -47,7 +47,7 @@ _LIMITS: Mapping[Device, BatchLimits] = {
     "cpu": BatchLimits(rows=1024, pieces=16),
     # About 40 ms of an H200; twice as much is 4 % more efficient and makes everybody wait twice as long. Six
     # milliseconds are two or three steps of the language model.
-    "cuda": BatchLimits(rows=16384, pieces=128, crowd=48, patience_seconds=0.006),
+    "cuda": BatchLimits(rows=16384, pieces=128, crowd=48, patience_seconds=0.006, steps_between=8),
 }
 _WARM_UP_SECONDS: Mapping[Device, tuple[float, ...]] = {"cpu": (1.0,), "cuda": (1.0, 5.0, 30.0)}
 _WARM_UP_ROWS = 8

@@ -285,6 +285,33 @@ def test_the_encoder_waits_for_more_only_while_many_are_decoded(
     recognizer.close()
 
 
+def test_pieces_join_the_language_model_together(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every fifth of its steps, and at once while it stands still; who has left meanwhile does not join."""
+    monkeypatch.setitem(load._LIMITS, "cpu", BatchLimits(rows=1024, pieces=16, steps_between=5))
+    recognizer, decoder = build(capacity=16, steps=12)
+    running = []
+    for call in range(8):
+        recognizer.submit(call, speech(2.0), whole(speech(2.0)))
+        recognizer.step()
+        if call == 3:
+            recognizer.cancel(2)
+        running.append(len(decoder.running))
+    assert running == [0, 1, 1, 1, 1, 1, 5, 5]
+    assert {output.call_id for output in run_all(recognizer)} == {0, 1, 3, 4, 5, 6, 7}
+    recognizer.submit(9, speech(2.0), whole(speech(2.0)))
+    recognizer.step()
+    recognizer.step()
+    assert len(decoder.running) == 1
+    recognizer.close()
+
+
+def run_all(recognizer: FunAsrNanoRecognizer) -> list[Output]:
+    outputs: list[Output] = []
+    while recognizer.busy:
+        outputs += recognizer.step()
+    return outputs
+
+
 def test_a_call_that_still_runs_cannot_be_submitted_again(build: Any) -> None:
     recognizer, decoder = build()
     recognizer.submit(1, speech(1.0), whole(speech(1.0)))
