@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal, NotRequired
 
 from fastapi import APIRouter, Response
@@ -68,9 +69,14 @@ def _answer(services: Services, status: Status) -> HealthAnswer:
     readiness = services.readiness
     answer: HealthAnswer = {
         "status": status,
-        "model": readiness.model or services.settings.model,
+        "model": readiness.model or _name(services.settings.model),
         "device": services.device,
     }
     if status in _UNWELL:
         answer["reason"] = readiness.reason
     return answer
+
+
+def _name(model: str | None) -> str | None:
+    """What a client may know of a model that is not loaded: not where its directory lies."""
+    return None if model is None else Path(model).name

@@ -55,7 +55,7 @@ async def test_bad_recordings(client: httpx.AsyncClient, door: str, name: str) -
         ("/v1/audio/transcriptions", {"response_format": "pdf"}, "verbose_json"),
         ("/v1/audio/transcriptions", {"language": "klingon"}, "ISO 639"),
         ("/asr", {"language": "klingon"}, "ISO 639"),
-        ("/asr", {"spk": "true"}, "speaker"),
+        ("/asr", {"spk": "true", "num_speakers": "0"}, "num_speakers"),
         ("/asr", {"spk": "perhaps"}, "spk"),
     ],
 )

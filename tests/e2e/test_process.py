@@ -48,12 +48,15 @@ def test_transcribe_reads_every_container(tmp_path: Path) -> None:
 
 def test_an_interrupt_while_loading_ends_quickly_and_says_so() -> None:
     command = [sys.executable, "-m", "app.cli", "transcribe", str(DATA / "jfk.wav")]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    time.sleep(4)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    ) as process:
+        time.sleep(4)
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (process.returncode, out, err) == (130, "", "tinglu: interrupted\n")
 
 
