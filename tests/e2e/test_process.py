@@ -48,8 +48,14 @@ def test_transcribe_reads_every_container(tmp_path: Path) -> None:
 
 def test_an_interrupt_while_loading_ends_quickly_and_says_so() -> None:
     command = [sys.executable, "-m", "app.cli", "transcribe", str(DATA / "jfk.wav")]
+    # Whoever runs the tests in the background of a script runs them with interrupts ignored, which is inherited.
     with subprocess.Popen(
-        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         time.sleep(4)
         os.killpg(process.pid, signal.SIGINT)
