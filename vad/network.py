@@ -18,7 +18,7 @@ from torch.nn import functional
 from audio.fbank import Fbank, FbankOptions
 from audio.lfr import stack_frames
 from audio.shared import Waveform
-from vad.stream import SideStream
+from audio.streams import SideStream
 from vad.weights import FsmnSizes, FsmnWeights, load_weights
 
 _SILENCE = 0

@@ -13,8 +13,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from audio.fbank import FRAME_SAMPLES, HOP_SAMPLES, frame_count
 from audio.shared import Waveform
+from audio.streams import Mark
 from vad.network import FsmnNetwork
-from vad.stream import Mark
 
 PIECE_SECONDS = 60.0
 """How much of a file one step scores: 0.12 s of work for one CPU core, some 40 MB of memory."""

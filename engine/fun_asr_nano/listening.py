@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from audio.shared import Waveform
+from audio.streams import Mark, SideStream
 from engine.fun_asr_nano.acoustic import AcousticModel, Heard
 from engine.fun_asr_nano.frontend import Frontend
-from engine.fun_asr_nano.streams import Mark, SideStream
 
 
 @dataclass(frozen=True, slots=True)

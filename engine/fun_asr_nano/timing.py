@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
+from audio.streams import SideStream
 from engine.fun_asr_nano.alignment import AlignmentJob
 from engine.fun_asr_nano.placing import Lattice
-from engine.fun_asr_nano.streams import SideStream
 from engine.fun_asr_nano.word_processes import Packed, WordProcesses
 from engine.recognition import Word
 

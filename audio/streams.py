@@ -1,4 +1,4 @@
-"""Work beside the language model: on a GPU a stream of its own, on a CPU simply done."""
+"""Work beside that of others: on a GPU a stream of its own, on a CPU simply done."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Mark:
 class SideStream:
     """Where the work of one thread goes in order, while others go on."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: torch.device | str) -> None:
         cuda: Any = torch.cuda
-        self._stream = None if device == "cpu" else cuda.Stream(device)
+        self._stream = cuda.Stream(device) if torch.device(device).type == "cuda" else None
 
     def use(self) -> AbstractContextManager[Any]:
         """What is started inside goes to the stream."""
